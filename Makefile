@@ -1,0 +1,63 @@
+# make book   build the HTML book from the stored outputs      make lab      open the chapters in JupyterLab
+# make test   everything that has to hold                      make lint     ruff and mypy
+# make execute   re-execute the chapters that changed (CHAPTERS="a.ipynb b.ipynb" for given ones)
+# make clean  remove what the others made, .venv included
+# Each sets up .venv by itself. PYTHON=/path/to/python chooses the interpreter.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := book
+.PHONY: book test lab lint unit notebooks smoke built execute experiment clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTHON ?= $(shell for p in python3.12 python3.13 python3.11 python3 python; do \
+  "$$p" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1 && { command -v "$$p"; break; }; done)
+JOBS ?= 2
+SHAPES := --jaxtyping-packages=translution_lib,beartype.beartype
+CHAPTER_NOTEBOOKS = $(shell find book -name '*.ipynb' -not -path '*/.ipynb_checkpoints/*' | sort)
+
+# One thread a process: the same numbers everywhere, and no fight between parallel tests.
+export OMP_NUM_THREADS := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export MPLBACKEND :=
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11, 3.12 or 3.13 with the venv module is needed; name it with PYTHON=/path/to/python" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install -q "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[book,test,experiments]"
+	$(BIN)/python -c "import matplotlib.font_manager"
+	@touch $@
+
+book: $(STAMP)
+	$(BIN)/python book/tools/build.py
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+unit: $(STAMP)
+	$(BIN)/pytest tests -n $(JOBS) $(SHAPES) --ignore=tests/book/built
+
+notebooks: $(STAMP)
+	$(BIN)/pytest --nbval --nbval-current-env --nbval-cell-timeout=600 --nbval-sanitize-with=tests/book/nbval_sanitize.cfg \
+	  -n $(JOBS) --dist loadscope -p no:cacheprovider $(CHAPTER_NOTEBOOKS)
+
+built: $(STAMP)
+	$(BIN)/python book/tools/build.py
+	BOOK_HTML=_build/html $(BIN)/pytest tests/book/built
+
+test: lint unit notebooks built
+	@echo "All checks passed."
+
+lab: $(STAMP)
+	$(BIN)/jupyter lab --notebook-dir=. book/front/welcome.ipynb
+
+execute: $(STAMP)
+	$(BIN)/python book/tools/execute.py $(or $(CHAPTERS),--changed)
+
+clean:
+	rm -rf $(VENV) _build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

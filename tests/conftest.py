@@ -1,0 +1,28 @@
+"""Settings that every test shares."""
+
+import os
+
+os.environ.setdefault("MPLBACKEND", "agg")
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "book",
+    max_examples=20,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("book")
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def reproducible():
+    """Start every test from the same random state and leave the default dtype as it was."""
+    dtype = torch.get_default_dtype()
+    torch.manual_seed(0)
+    yield
+    torch.set_default_dtype(dtype)
