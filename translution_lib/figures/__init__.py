@@ -1,0 +1,21 @@
+"""Figures for the page: drawings that follow the theme, and figures that move with and without a kernel."""
+
+from .interactive import frames
+from .output import Output, show
+from .plots import bars, heatmap, kernel_taps, loglog, relation_table, token_grid
+from .style import Palette, palette, use_style
+
+__all__ = [
+    "Output",
+    "Palette",
+    "bars",
+    "frames",
+    "heatmap",
+    "kernel_taps",
+    "loglog",
+    "palette",
+    "relation_table",
+    "show",
+    "token_grid",
+    "use_style",
+]
