@@ -1,0 +1,30 @@
+"""How attention knows where things are: the operators of the Translution book, exact and fast.
+
+    >>> from translution_lib import ViT, offsets
+    >>> offsets((7, 7), cls=True).count
+    172
+    >>> model = ViT.named("A/12", mixer="lor-translution", image_size=84, channels=1, classes=10)
+
+Every operator treats an ordered pair of tokens through the parameters of its relation (``relations``); ``functional``
+holds the equations and their fast forms, ``mixers`` the layers, ``models`` a ViT and a GPT, ``cost`` what they cost.
+"""
+
+from translution_lib import functional
+from translution_lib.functional import translution
+from translution_lib.mixers import (
+    MIXERS,
+    Attention,
+    Convolution,
+    LoRTranslution,
+    SelfAttention,
+    Translution,
+    ValueTranslution,
+    definition,
+)
+from translution_lib.models import GPT, ViT
+from translution_lib.relations import Relations, offsets, pairs, shared
+
+__version__ = "0.1.0"
+
+__all__ = ["GPT", "MIXERS", "Attention", "Convolution", "LoRTranslution", "Relations", "SelfAttention", "Translution",
+           "ValueTranslution", "ViT", "definition", "functional", "offsets", "pairs", "shared", "translution"]

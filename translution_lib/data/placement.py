@@ -1,0 +1,66 @@
+"""Placing small images on a larger, black canvas: static (centred) or dynamic (anywhere).
+
+Static and dynamic MNIST of Fan et al. (2025, section 4.1.1): a 28 by 28 digit on an 84 by 84 canvas, either always at
+pixels 28 to 55 or at a position drawn uniformly from the 57 by 57 that keep the whole digit on the canvas.
+"""
+
+import torch
+from jaxtyping import Int64, Shaped
+from torch import Tensor
+
+PLACEMENTS = ("static", "dynamic")
+
+
+def place(
+    images: Shaped[Tensor, "b ch h w"],
+    canvas: int | tuple[int, int],
+    mode: str,
+    generator: torch.Generator | None = None,
+) -> Shaped[Tensor, "b ch H W"]:
+    """Each image on a canvas of zeros.
+
+    Args:
+        images: any dtype and device; the result has the same.
+        canvas: height and width of the canvas in pixels; one number for a square.
+        mode: "static" puts every image at the centre (towards the top left where the margins cannot be equal);
+            "dynamic" draws a corner for each image, uniform over all that keep the image on the canvas.
+        generator: where dynamic positions come from; torch's global generator when None. With a generator on the CPU
+            the positions are the same for images on any device.
+
+    Raises:
+        ValueError: an unknown mode, or a canvas smaller than the images.
+    """
+    height, width = (canvas, canvas) if isinstance(canvas, int) else canvas
+    room = (height - images.shape[-2], width - images.shape[-1])
+    if min(room) < 0:
+        raise ValueError(f"canvas: got {height} by {width}, expected at least {images.shape[-2]} by {images.shape[-1]}, "
+                         "the size of the images")
+    return paste(images, (height, width), corners(len(images), room, mode, generator))
+
+
+def corners(count: int, room: tuple[int, int], mode: str, generator: torch.Generator | None = None) -> Int64[Tensor, "b 2"]:
+    """Top-left corners (row, column) for `count` images; `room` is canvas size minus image size.
+
+    Static: half the room. Dynamic: independent and uniform on 0 .. room, both ends included.
+    """
+    if mode not in PLACEMENTS:
+        raise ValueError(f"mode: got {mode!r}, expected one of {PLACEMENTS}")
+    if mode == "static":
+        return torch.tensor([room[0] // 2, room[1] // 2]).expand(count, 2)
+    device = generator.device if generator is not None else None
+    drawn = [torch.randint(r + 1, (count,), generator=generator, device=device) for r in room]
+    return torch.stack(drawn, dim=1)
+
+
+def paste(
+    images: Shaped[Tensor, "b ch h w"], canvas: tuple[int, int], corner: Int64[Tensor, "b 2"]
+) -> Shaped[Tensor, "b ch H W"]:
+    """Image b on a canvas of zeros with its top-left pixel at `corner[b]`."""
+    batch, channels, height, width = images.shape
+    corner = corner.to(images.device)
+    rows = corner[:, 0, None, None] + torch.arange(height, device=images.device)[:, None]  # b h 1
+    columns = corner[:, 1, None, None] + torch.arange(width, device=images.device)  # b 1 w
+    out = images.new_zeros(batch, channels, *canvas)
+    which = torch.arange(batch, device=images.device)[:, None, None]
+    out[which, :, rows, columns] = images.permute(0, 2, 3, 1)  # the indexed axes come first: b h w ch
+    return out

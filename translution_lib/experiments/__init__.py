@@ -1,0 +1,11 @@
+"""Experiments: a checked configuration, a training that can be killed and resumed, and a record of what came out."""
+
+from translution_lib.experiments.configuration import Configuration
+from translution_lib.experiments.image_classification import ARCHITECTURES, ImageClassificationConfig, build_model
+from translution_lib.experiments.intervals import wilson_interval
+from translution_lib.experiments.records import SCHEMA_VERSION, Epoch, Evaluation, Record, read_record, read_records
+from translution_lib.experiments.run import Run
+from translution_lib.experiments.tables import COLUMNS, Table, table
+
+__all__ = ["ARCHITECTURES", "COLUMNS", "Configuration", "Epoch", "Evaluation", "ImageClassificationConfig", "Record",
+           "Run", "SCHEMA_VERSION", "Table", "build_model", "read_record", "read_records", "table", "wilson_interval"]

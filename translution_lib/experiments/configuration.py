@@ -1,0 +1,79 @@
+"""What every experiment's configuration does: checked once, then fixed."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+# What can stand in a parameters cell; anything else in a notebook's namespace is code, not a parameter.
+PLAIN = (str, int, float, bool, list, dict, tuple, set, type(None))
+NOTEBOOK_NAMES = {"In", "Out"}  # IPython's own plain values
+
+
+class Configuration(BaseModel):
+    """Parameters of a run: named, typed, in their ranges, and unchangeable.
+
+    Types are strict (no number where a string is meant) and unknown names are refused. A subclass names the parameters
+    that say where files lie in `PLACES`; those change neither the run nor its fingerprint, and no record shows them.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+    PLACES: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, Any]) -> Self:
+        """The configuration with these parameters, the others at their defaults.
+
+        Raises:
+            ValueError: one line for each parameter that is unknown, of the wrong type or out of range.
+        """
+        try:
+            return cls.model_validate(dict(parameters))
+        except ValidationError as error:
+            lines = [describe(detail) for detail in error.errors()]
+            raise ValueError("\n".join([f"{cls.__name__}: {len(lines)} wrong parameter(s)", *lines])) from None
+
+    @classmethod
+    def from_namespace(cls, namespace: Mapping[str, Any]) -> Self:
+        """The configuration that a notebook's parameters cell describes: call it with `globals()` right after that cell.
+
+        Every plain value (number, string, list, …) in the namespace counts as a parameter, so that a misspelt one is
+        refused: papermill itself sets an unknown parameter with a mere warning.
+
+        Raises:
+            ValueError: as `of`; also when a parameter is absent from the namespace.
+        """
+        found = {name: value for name, value in namespace.items() if is_parameter(name, value)}
+        missing = sorted(set(cls.model_fields) - set(namespace))
+        if missing:
+            raise ValueError(f"{cls.__name__}: the parameters cell does not set {', '.join(missing)}")
+        return cls.of({**found, **{name: namespace[name] for name in cls.model_fields}})
+
+    def parameters(self) -> dict[str, Any]:
+        """The parameters that a record shows: all but the places."""
+        return self.model_dump(exclude=set(self.PLACES))
+
+    def fingerprint(self) -> str:
+        """Twelve hexadecimal digits that differ when a parameter differs that may change the result."""
+        relevant = {name: value for name, value in self.parameters().items() if name != "run_name"}
+        return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def is_parameter(name: str, value: object) -> bool:
+    """Whether a name in a notebook's namespace is a plain value that the reader set."""
+    return isinstance(value, PLAIN) and not name.startswith("_") and name not in NOTEBOOK_NAMES
+
+
+def describe(error: ErrorDetails) -> str:
+    """One line that names the parameter, what came and what was expected."""
+    name = ".".join(map(str, error["loc"]))
+    if error["type"] == "extra_forbidden":
+        return f"  {name}: no such parameter"
+    if error["type"] == "value_error":  # raised by a validator, whose text names the parameter
+        return f"  {error['ctx']['error']}"
+    text = error["msg"][0].lower() + error["msg"][1:]
+    hint = " (papermill: pass a string that looks like a number by -r)" if error["type"] == "string_type" else ""
+    return f"  {name}: got {error['input']!r} ({type(error['input']).__name__}); {text}{hint}"

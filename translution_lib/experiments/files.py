@@ -1,0 +1,33 @@
+"""Files that are whole or absent."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a file beside `path`, then move it there in one step.
+
+    A reader sees the old file or the new one, never a part. What a killed process leaves is `<name>.partial`, which
+    the next attempt replaces.
+    """
+    partial = path.with_name(path.name + ".partial")
+    write(partial)
+    with open(partial, "rb") as file:
+        os.fsync(file.fileno())  # on the disk before the name is
+    os.replace(partial, path)
+
+
+def require_writable(folder: Path) -> None:
+    """Make `folder` and prove that a file can be written there.
+
+    Raises:
+        ValueError: it cannot; said before a run has computed for hours.
+    """
+    probe = folder / f".writable.{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise ValueError(f"results_dir: cannot write into {str(folder)!r} ({error.strerror}); choose another folder") from error

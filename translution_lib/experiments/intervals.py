@@ -1,0 +1,28 @@
+"""How sure a measured proportion is."""
+
+from math import sqrt
+from statistics import NormalDist
+
+
+def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval for a proportion (Wilson, 1927).
+
+    With p = successes / trials and z the normal quantile, the ends are
+    (p + z²/2n ± z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n). Unlike p ± z sqrt(p(1-p)/n) it stays within [0, 1] and
+    keeps a width when every trial succeeds.
+
+    It answers for the choice of the test images alone, not for the choice of the training seed.
+
+    Raises:
+        ValueError: no trials, more successes than trials, or a confidence outside (0, 1).
+    """
+    if not 0 <= successes <= trials or trials == 0:
+        raise ValueError(f"successes: got {successes} of {trials} trials, expected 0 to trials, and at least one trial")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence: got {confidence}, expected a number between 0 and 1")
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    p, n = successes / trials, trials
+    centre = p + z * z / (2 * n)
+    margin = z * sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    scale = 1 + z * z / n
+    return max(0.0, (centre - margin) / scale), min(1.0, (centre + margin) / scale)

@@ -1,0 +1,122 @@
+"""Run records: one JSON file a run, written whole and last, and everything that a table needs to say where it is from."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from translution_lib.experiments.files import write_atomically
+
+SCHEMA_VERSION = 1
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Epoch(_Part):
+    """One pass over the training images: the rate it used, and mean loss and accuracy of its steps."""
+
+    number: int
+    learning_rate: float
+    loss: float
+    accuracy: float
+    seconds: float
+
+
+class Evaluation(_Part):
+    """Test images in one placement: how many were right, with Wilson's interval, and the mean cross-entropy."""
+
+    placement: str
+    n: int
+    correct: int
+    accuracy: float
+    interval: tuple[float, float]
+    confidence: float
+    loss: float
+
+
+class DataSource(_Part):
+    """What was read: the number of images used, and checksums of the uncompressed content."""
+
+    name: str
+    split: str
+    samples: int
+    sha256: Mapping[str, str]
+
+
+class Record(_Part):
+    """A finished run.
+
+    Attributes:
+        schema_version: of this form.
+        experiment: kind of experiment.
+        name: of the run, and of its file.
+        parameters: the configuration, without the places of files.
+        seed: the run's.
+        model: the model's own configuration.
+        cost: parameters, and multiply–adds of one image as the papers print them and in truth.
+        evaluations: for each placement of the test images.
+        curve: the training, epoch by epoch.
+        data: training and test images.
+        versions: of Python and the packages.
+        source: git commit of the library and whether it was changed since (`dirty`); None without git.
+        device: kind, model and threads.
+        seconds: of training, of evaluation and of the whole run, pauses between a kill and a resumption not counted.
+        resumed: how often the training went on from a checkpoint.
+        peak_memory: bytes, of the process and of the device's tensors.
+        date: UTC, when the run ended.
+    """
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    experiment: str
+    name: str
+    parameters: Mapping[str, Any]
+    seed: int
+    model: Mapping[str, Any]
+    cost: Mapping[str, int]
+    evaluations: Mapping[str, Evaluation]
+    curve: tuple[Epoch, ...]
+    data: Mapping[str, DataSource]
+    versions: Mapping[str, str]
+    source: Mapping[str, Any] | None
+    device: Mapping[str, Any]
+    seconds: Mapping[str, float]
+    resumed: int
+    peak_memory: Mapping[str, int | None]
+    date: str
+
+    def write(self, folder: str | Path) -> Path:
+        """Write the record to `folder` as `<name>.json`: whole or not at all."""
+        path = Path(folder) / f"{self.name}.json"
+        text = json.dumps(self.model_dump(mode="json"), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        write_atomically(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+        return path
+
+
+def read_record(path: str | Path) -> Record:
+    """The record in one file.
+
+    Raises:
+        ValueError: not a record of this schema; the message names the file.
+    """
+    try:
+        return Record.model_validate_json(Path(path).read_text(encoding="utf-8"))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise ValueError(f"{path}: not a run record of schema {SCHEMA_VERSION}; {where}: {first['msg']}") from None
+
+
+def read_records(folder: str | Path) -> list[Record]:
+    """All records in `folder` and the folders in it, in the order of their paths.
+
+    Raises:
+        FileNotFoundError: no such folder.
+        ValueError: a file that is not a record.
+    """
+    if not Path(folder).is_dir():
+        raise FileNotFoundError(f"folder: {str(folder)!r} is not a folder of run records")
+    return [read_record(path) for path in sorted(Path(folder).rglob("*.json"))]

@@ -1,0 +1,153 @@
+"""One run of the image classification experiment, from its parameters to its record."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from translution_lib import cost
+from translution_lib.data import ImageSet, digits, mnist
+from translution_lib.experiments import environment
+from translution_lib.experiments.files import require_writable
+from translution_lib.experiments.image_classification import ImageClassificationConfig, build_model
+from translution_lib.experiments.records import DataSource, Epoch, Evaluation, Record, read_record
+from translution_lib.experiments.seeds import derive
+from translution_lib.experiments.training import evaluate, train
+from translution_lib.models import ViT
+
+
+@dataclass
+class Run:
+    """A run: `begin`, then `load`, `build`, `train`, `evaluate`, `finish`, in this order, each once.
+
+    The notebook takes these steps one by one and draws in between; `Run.begin(config).complete()` takes them all.
+    """
+
+    config: ImageClassificationConfig
+    folder: Path
+    source: dict[str, Any] | None  # the commit, looked up at the start: the files may change while a run lasts
+    started: float = field(default_factory=perf_counter)
+    sets: dict[str, ImageSet] = field(default_factory=dict)
+    curve: list[Epoch] = field(default_factory=list)
+    resumed: int = 0
+    evaluations: dict[str, Evaluation] = field(default_factory=dict)
+    evaluation_seconds: float = 0.0
+    model: ViT | None = None
+
+    @classmethod
+    def begin(cls, config: ImageClassificationConfig) -> "Run":
+        """Check what depends on the machine, before anything is computed.
+
+        Raises:
+            ValueError: no such device, a folder that cannot be written, or a record of the same name made with other
+                parameters.
+        """
+        if config.device.startswith("cuda") and not torch.cuda.is_available():
+            raise ValueError(f"device: got {config.device!r}, but torch finds no GPU; expected 'cpu'")
+        folder = Path(config.results_dir)
+        require_writable(folder)
+        refuse_other(config, folder / f"{config.name}.json")
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        return cls(config, folder, environment.commit())
+
+    @property
+    def saved(self) -> Path:
+        """The checkpoint, beside the record."""
+        return self.folder / f"{self.config.name}.checkpoint.pt"
+
+    def load(self) -> dict[str, ImageSet]:
+        """Training and test images, read and checked."""
+        limits = {"train": self.config.train_samples, "test": self.config.test_samples}
+        self.sets = {split: load_split(self.config, split).first(limit) for split, limit in limits.items()}
+        return self.sets
+
+    def build(self) -> ViT:
+        """The model, its initial weights decided by the seed alone."""
+        torch.manual_seed(derive(self.config.seed, "weights"))
+        self.model = build_model(self.config).to(self.config.device)
+        return self.model
+
+    def train(self, after_epoch: Callable[[Epoch], None] | None = None) -> list[Epoch]:
+        """Train, or go on training where a killed run stopped."""
+        self.curve, self.resumed = train(self.config, self._built(), self.sets["train"], self.saved, after_epoch)
+        return self.curve
+
+    def evaluate(self) -> dict[str, Evaluation]:
+        """Test images in each placement."""
+        start = perf_counter()
+        self.evaluations = evaluate(self.config, self._built(), self.sets["test"])
+        self.evaluation_seconds = perf_counter() - start
+        return self.evaluations
+
+    def finish(self) -> Record:
+        """Write the record, then remove the checkpoint."""
+        record = self.record()
+        record.write(self.folder)
+        self.saved.unlink(missing_ok=True)
+        return record
+
+    def complete(self) -> Record:
+        """All steps."""
+        self.load()
+        self.build()
+        self.train()
+        self.evaluate()
+        return self.finish()
+
+    def record(self) -> Record:
+        """What there is to say about the finished run."""
+        config, model = self.config, self._built()
+        return Record(
+            experiment="image-classification", name=config.name, parameters=config.parameters(), seed=config.seed,
+            model=asdict(model.config), cost=costs(model), evaluations=self.evaluations, curve=tuple(self.curve),
+            data={split: describe(images) for split, images in self.sets.items()},
+            versions=environment.versions(), source=self.source, device=environment.device(config.device),
+            seconds=self._seconds(), resumed=self.resumed, peak_memory=environment.peak_memory(config.device),
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+
+    def _seconds(self) -> dict[str, float]:
+        training = sum(epoch.seconds for epoch in self.curve)
+        here = perf_counter() - self.started
+        total = training + self.evaluation_seconds if self.resumed else here  # the part before a kill is known by its epochs
+        return {"train": training, "evaluation": self.evaluation_seconds, "total": max(total, here)}
+
+    def _built(self) -> ViT:
+        if self.model is None:
+            raise RuntimeError("call build() first")
+        return self.model
+
+
+def refuse_other(config: ImageClassificationConfig, path: Path) -> None:
+    """Raise a ValueError rather than replace another run's record; the same run may be repeated."""
+    if path.exists() and ImageClassificationConfig.of(read_record(path).parameters).fingerprint() != config.fingerprint():
+        raise ValueError(f"run_name: {path.name} records a run with other parameters; choose another run_name")
+
+
+def load_split(config: ImageClassificationConfig, split: str) -> ImageSet:
+    """One split of the configured data set.
+
+    Raises:
+        ValueError: MNIST without a folder, or files that are not what they should be.
+    """
+    if config.data == "digits":
+        return digits(split, size=config.image_size)
+    if not config.data_root:
+        raise ValueError("data_root: got '', expected the folder with MNIST's four files")
+    return mnist(config.data_root, split)
+
+
+def describe(images: ImageSet) -> DataSource:
+    """What a record says about a split."""
+    return DataSource(name=images.name, split=images.split, samples=len(images), sha256=dict(images.sha256))
+
+
+def costs(model: ViT) -> dict[str, int]:
+    """Parameters, and multiply–adds of one image: as the papers count them, and all of them."""
+    return {"parameters": cost.parameters(model), "macs_as_printed": cost.macs_as_printed(model),
+            "macs_true": cost.macs_true(model)}

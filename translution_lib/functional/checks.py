@@ -1,0 +1,54 @@
+"""Argument checks that the operators share: every error names the argument, what came and what was expected."""
+
+import torch
+from torch import Tensor
+
+from translution_lib.relations import Relations
+
+HALF_TYPES = (torch.float16, torch.bfloat16)
+
+
+def check_tokens(x: Tensor, n: int | None = None) -> None:
+    """Refuse an x that is not b n c, or whose number of tokens is not n."""
+    if x.ndim != 3:
+        raise ValueError(f"x must have the shape (batch, tokens, channels), got {tuple(x.shape)}")
+    if n is not None and x.shape[1] != n:
+        raise ValueError(f"x has {x.shape[1]} tokens, expected {n}: the length of its relation table")
+
+
+def check_heads(heads: int, dim: int, name: str = "heads") -> int:
+    """Return the dimension of a head, or say that the heads do not divide the channels."""
+    if isinstance(heads, bool) or not isinstance(heads, int) or heads < 1 or dim % heads:
+        raise ValueError(f"{name} must be an integer ≥ 1 that divides the {dim} channels, got {heads!r}")
+    return dim // heads
+
+
+def check_weight(name: str, w: Tensor, rows: int, count: int | None, columns: int | None = None) -> None:
+    """Refuse a weight that is neither c e (shared) nor r c e (one matrix per relation)."""
+    expected = f"({rows}, {columns or 'any'})" + (f" or ({count}, {rows}, {columns or 'any'})" if count else "")
+    fits = w.ndim == 2 or (count is not None and w.ndim == 3 and w.shape[0] == count)
+    if not fits or w.shape[-2] != rows or (columns is not None and w.shape[-1] != columns):
+        raise ValueError(f"{name} must have the shape {expected}, got {tuple(w.shape)}")
+
+
+def check_attention(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor | None, relations: Relations, heads: int) -> int:
+    """Check the arguments of an attention operator together; return the dimension of a head."""
+    check_tokens(x, relations.n)
+    check_weight("w_q", w_q, x.shape[2], relations.count)
+    check_weight("w_k", w_k, x.shape[2], relations.count, w_q.shape[-1])
+    if w_v is not None:
+        check_weight("w_v", w_v, x.shape[2], relations.count)
+        check_heads(heads, w_v.shape[-1])
+    return check_heads(heads, w_q.shape[-1])
+
+
+def autocast_together(*tensors: Tensor | None) -> list:
+    """Cast tensors as autocast would cast the operands of one matrix product; without autocast return them as they are.
+
+    A custom autograd function is opaque to autocast, so its operands are brought to one type before it is called.
+    """
+    device = next(t for t in tensors if t is not None).device.type
+    if device == "meta" or not torch.is_autocast_enabled(device):
+        return list(tensors)
+    dtype = torch.get_autocast_dtype(device)
+    return [t if t is None or t.dtype == torch.float64 else t.to(dtype) for t in tensors]

@@ -1,0 +1,113 @@
+"""LoR-Translution: offset-dependent matrices of low rank beside the shared ones of self-attention.
+
+With several heads the relative dimension counts per head: R = heads · r. Head h uses its own slice of the R channels of
+the relative queries, keys and values, and the last factor W2 maps the R channels of all heads to the output.
+Source: seed 000, eq. (2) and appendices D and G; chapter "LoR-Translution".
+"""
+
+import math
+
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor
+
+from translution_lib.functional.attention import masked_softmax
+from translution_lib.functional.checks import check_heads, check_tokens, check_weight
+from translution_lib.functional.grouped import pair_scores, pair_values
+from translution_lib.functional.translution import (
+    gather_weight,
+    mask_scores,
+    raw_scores,
+    translution_values,
+    values_definition,
+)
+from translution_lib.relations import Relations
+
+VARIANTS = ("printed", "released")
+Three = tuple[Tensor, Tensor, Tensor]
+
+
+def lor_translution_definition(x: Float[Tensor, "b n c"], low: Three, cores: Three, up: Float[Tensor, "r2 e"],
+                               relations: Relations, heads: int = 1, shared: Three | None = None,
+                               variant: str = "printed") -> Float[Tensor, "b n e"]:
+    """LoR-Translution, literally: relative queries, keys and values for every pair, plus the shared ones.
+
+    Args:
+        x: features f, one row per token.
+        low: W1 of query, key and value, each ``c r1``.
+        cores: the matrix of every relation for query, key and value, each ``r r1 r2``.
+        up: W2 of the value, ``r2 e``.
+        relations: which pairs share parameters, and which are masked.
+        heads: number of heads; divides r2 and e.
+        shared: W of query, key and value, each ``c e``, or None (Table 11 without them).
+        variant: "printed" is eq. (2); "released" halves the sum of the two scores and of the two values, as the
+            authors' code does; without ``shared`` there is nothing to halve.
+
+    Raises:
+        ValueError: shapes that do not fit the table or each other, heads that do not divide, an unknown variant.
+    """
+    d = check_lor(x, low, cores, up, relations, heads, shared, variant)
+    half = 0.5 if variant == "released" and shared is not None else 1.0
+    q = (x[:, :, None, None] @ low[0] @ gather_weight(cores[0], relations)).squeeze(-2)    # f_i W1q Wq[δ]
+    k = (x[:, None, :, None] @ low[1] @ gather_weight(cores[1], relations)).squeeze(-2)    # f_j W1k Wk[−δ]
+    q, k = (rearrange(y, "b i j (h r) -> b h i j r", h=heads) for y in (q, k))
+    a = (q * k).sum(-1) + (0 if shared is None else raw_scores(x, *shared[:2], relations, heads))
+    alpha = masked_softmax(half * a / math.sqrt(d), relations.mask_on(x.device))
+    relative = values_definition(alpha, x @ low[2], cores[2], relations) @ up
+    return half * (relative + (0 if shared is None else translution_values(alpha, x, shared[2], relations)))
+
+
+def lor_translution(x: Float[Tensor, "b n c"], low: Three, cores: Three, up: Float[Tensor, "r2 e"],
+                    relations: Relations, heads: int = 1, shared: Three | None = None,
+                    variant: str = "printed") -> Float[Tensor, "b n e"]:
+    """LoR-Translution by grouped products on the low dimension (appendix D); same arguments as the definition."""
+    check_lor(x, low, cores, up, relations, heads, shared, variant)
+    alpha = lor_scores(x, low, cores, up, relations, heads, shared, variant).softmax(dim=-1)
+    return lor_values(alpha, x, low, cores, up, relations, shared, variant)
+
+
+def lor_scores(x: Float[Tensor, "b n c"], low: Three, cores: Three, up: Float[Tensor, "r2 e"], relations: Relations,
+               heads: int, shared: Three | None = None, variant: str = "printed") -> Float[Tensor, "b h n n"]:
+    """Return the scaled scores of eq. (2), −∞ where a pair is masked; no tensor is larger than n·n·h or n·r."""
+    d = check_lor(x, low, cores, up, relations, heads, shared, variant)
+    half = 0.5 if variant == "released" and shared is not None else 1.0
+    a = None if shared is None else raw_scores(x, *shared[:2], relations, heads)
+    if cores[0].shape[-1]:
+        relative = pair_scores(x @ low[0], x @ low[1], cores[0], cores[1], relations, heads)
+        a = relative if a is None else a + relative
+    if a is None:
+        a = x.new_zeros(x.shape[0], heads, relations.n, relations.n)
+    return mask_scores(half * a / math.sqrt(d), relations)
+
+
+def lor_values(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"], low: Three, cores: Three,
+               up: Float[Tensor, "r2 e"], relations: Relations, shared: Three | None = None,
+               variant: str = "printed") -> Float[Tensor, "b n e"]:
+    """Return (Σ_j α_ij f_j) Wv + (Σ_j α_ij (f_j W1v) Wv[δ]) W2v: appendix D, with f_j W1v computed once per token."""
+    half = 0.5 if variant == "released" and shared is not None else 1.0
+    out = None if shared is None else translution_values(alpha, x, shared[2], relations)
+    if cores[2].shape[-1]:
+        relative = pair_values(alpha, x @ low[2], cores[2], relations) @ up
+        out = relative if out is None else out + relative
+    return half * (x.new_zeros(*x.shape[:2], up.shape[-1]) if out is None else out)
+
+
+def check_lor(x: Tensor, low: Three, cores: Three, up: Tensor, relations: Relations, heads: int,
+              shared: Three | None, variant: str) -> int:
+    """Check the arguments of LoR-Translution together; return the dimension of a head."""
+    if variant not in VARIANTS:
+        raise ValueError(f"variant must be one of {VARIANTS}, got {variant!r}")
+    check_tokens(x, relations.n)
+    r2, e = up.shape
+    for name, first, core in zip(("query", "key", "value"), low, cores, strict=True):
+        check_weight(f"low ({name})", first, x.shape[2], None)
+        if core.ndim != 3:
+            raise ValueError(f"cores ({name}) must have one matrix per relation (r r1 r2), got {tuple(core.shape)}")
+        check_weight(f"cores ({name})", core, first.shape[1], relations.count, r2)
+    for name, w in zip(("query", "key", "value"), shared or (), strict=False):
+        check_weight(f"shared ({name})", w, x.shape[2], None, e)
+    check_heads(heads, r2)
+    return check_heads(heads, e)
+
+
+__all__ = ["check_lor", "lor_scores", "lor_translution", "lor_translution_definition", "lor_values"]

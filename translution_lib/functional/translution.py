@@ -1,0 +1,104 @@
+"""Translution: attention whose query, key and value matrices depend on the relation of the two tokens.
+
+Source: seed 000, eq. (1); seed 001, eq. (5) for relative values only; chapter "The operator".
+"""
+
+import math
+
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor
+
+from translution_lib.functional.attention import masked_softmax
+from translution_lib.functional.checks import check_attention, check_heads, check_tokens, check_weight
+from translution_lib.functional.grouped import pair_scores, pair_values
+from translution_lib.relations import Relations
+
+
+def translution_definition(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, w_v: Tensor, relations: Relations,
+                           heads: int = 1) -> Float[Tensor, "b n e"]:
+    """Translution, literally: one vector–matrix product for every pair (i, j), query, key and value.
+
+    It gathers the weights of every pair, n·n·c·e numbers, and is meant to be read and to check the fast form.
+
+    Args:
+        x: features f, one row per token.
+        w_q, w_k, w_v: one matrix per relation, ``r c e``, read at ``relations.index[i, j]``; a weight ``c e`` is
+            shared by all pairs. What eq. (1) writes W^k[−δ] is stored under the relation of δ.
+        relations: which pairs share parameters, and which are masked.
+        heads: number of heads; the channels of head h are the h-th slice.
+
+    Raises:
+        ValueError: shapes that do not fit the table or each other, or heads that do not divide the channels.
+    """
+    check_attention(x, w_q, w_k, w_v, relations, heads)
+    alpha = masked_softmax(scores_definition(x, w_q, w_k, relations, heads), relations.mask_on(x.device))
+    return values_definition(alpha, x, w_v, relations)
+
+
+def translution(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, w_v: Tensor, relations: Relations,
+                heads: int = 1) -> Float[Tensor, "b n e"]:
+    """Translution by grouped products; equal to :func:`translution_definition`, same arguments."""
+    check_attention(x, w_q, w_k, w_v, relations, heads)
+    alpha = translution_scores(x, w_q, w_k, relations, heads).softmax(dim=-1)
+    return translution_values(alpha, x, w_v, relations)
+
+
+def translution_scores(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, relations: Relations,
+                       heads: int = 1) -> Float[Tensor, "b h n n"]:
+    """Return the scores a_ij = q_ij·k_ji / √d, −∞ where a pair is masked."""
+    d = check_attention(x, w_q, w_k, None, relations, heads)
+    return mask_scores(raw_scores(x, w_q, w_k, relations, heads) / math.sqrt(d), relations)
+
+
+def raw_scores(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, relations: Relations,
+               heads: int) -> Float[Tensor, "b h n n"]:
+    """Return q_ij·k_ji without scale and mask; a side with a shared weight is projected once per token."""
+    if w_q.ndim == 2 and w_k.ndim == 2:
+        q, k = (rearrange(x @ w, "b n (h d) -> b h n d", h=heads) for w in (w_q, w_k))
+        return q @ k.mT
+    s, w_q = (x @ w_q, None) if w_q.ndim == 2 else (x, w_q)
+    t, w_k = (x @ w_k, None) if w_k.ndim == 2 else (x, w_k)
+    return pair_scores(s, t, w_q, w_k, relations, heads)
+
+
+def mask_scores(a: Float[Tensor, "b h n n"], relations: Relations) -> Float[Tensor, "b h n n"]:
+    """Put −∞ where a pair is masked."""
+    return a if relations.complete else a.masked_fill(~relations.mask_on(a.device), -math.inf)
+
+
+def translution_values(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"], w_v: Tensor,
+                       relations: Relations) -> Float[Tensor, "b n e"]:
+    """Return Σ_j α_ij f_j W^v[relation of ij]; head h weights the h-th slice of the channels."""
+    check_tokens(x, relations.n)
+    check_weight("w_v", w_v, x.shape[2], relations.count)
+    check_heads(alpha.shape[1], w_v.shape[-1])
+    if w_v.ndim == 3:
+        return pair_values(alpha, x, w_v, relations)
+    v = rearrange(x @ w_v, "b n (h d) -> b h n d", h=alpha.shape[1])
+    return rearrange(alpha.to(v.dtype) @ v, "b h n d -> b n (h d)")
+
+
+def gather_weight(w: Tensor, relations: Relations) -> Tensor:
+    """Return the matrix of every pair, ``n n c e``; a shared weight ``c e`` comes back as it is."""
+    return w if w.ndim == 2 else w[relations.index_on(w.device).clamp(min=0)]
+
+
+def scores_definition(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, relations: Relations,
+                      heads: int = 1) -> Float[Tensor, "b h n n"]:
+    """Return the scaled scores of all pairs by the literal equation, the masked ones included."""
+    check_attention(x, w_q, w_k, None, relations, heads)
+    q = (x[:, :, None, None] @ gather_weight(w_q, relations)).squeeze(-2)       # q_ij = f_i W^q[δ]    b n n|1 e
+    k = (x[:, None, :, None] @ gather_weight(w_k, relations)).squeeze(-2)       # k_ji = f_j W^k[−δ]   b n|1 n e
+    q, k = (rearrange(y, "b i j (h d) -> b h i j d", h=heads) for y in (q, k))
+    a = (q * k).sum(-1) / math.sqrt(q.shape[-1])
+    return a.expand(-1, -1, relations.n, relations.n)
+
+
+def values_definition(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"], w_v: Tensor,
+                      relations: Relations) -> Float[Tensor, "b n e"]:
+    """Return the weighted sum of values f'_i = Σ_j α_ij v_ij by the literal equation."""
+    check_tokens(x, relations.n)
+    v = (x[:, None, :, None] @ gather_weight(w_v, relations)).squeeze(-2)       # v_ij = f_j W^v[δ]    b n|1 n e
+    v = rearrange(v, "b i j (h d) -> b h i j d", h=alpha.shape[1])
+    return rearrange((alpha[..., None] * v).sum(dim=3), "b h i d -> b i (h d)")

@@ -1,0 +1,150 @@
+"""Softmax attention as a layer: what every encoding shares, and self-attention itself.
+
+A subclass says how the score and the value of a pair depend on its relation: ``scores`` and ``values`` are the
+equations. ``forward`` may take a faster way to the same result, and a test holds the two equal.
+Source: seed 000, section 3.2; chapters "Self-attention" and "Relations".
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from translution_lib.functional.attention import masked_softmax
+from translution_lib.functional.checks import check_heads, check_tokens
+from translution_lib.functional.translution import scores_definition, values_definition
+from translution_lib.mixers.init import linear_bound, uniform
+from translution_lib.relations import Relations
+
+_literal: ContextVar[bool] = ContextVar("literal", default=False)
+
+
+@contextmanager
+def definition() -> Iterator[None]:
+    """Within this context every attention layer runs its equations literally instead of its fast form."""
+    token = _literal.set(True)
+    try:
+        yield
+    finally:
+        _literal.reset(token)
+
+
+class Attention(nn.Module):
+    """Softmax attention over the pairs of a relation table, b n c -> b n c.
+
+    Args:
+        relations: which pairs share parameters, and which are masked. A causal table also serves shorter texts.
+        dim: channels C of the tokens.
+        heads: number of heads.
+        head_dim: channels d of a head; by default dim / heads.
+        dropout: probability of dropping an attention weight while training.
+        output: whether a linear map with bias follows; without it heads · head_dim must equal dim.
+
+    Raises:
+        ValueError: heads that do not divide dim, sizes that are not positive integers, a dropout outside [0, 1).
+    """
+
+    def __init__(self, relations: Relations, dim: int, heads: int, *, head_dim: int | None = None,
+                 dropout: float = 0.0, output: bool = True) -> None:
+        super().__init__()
+        check_sizes(dim=dim, heads=heads, **({} if head_dim is None else {"head_dim": head_dim}))
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must be from 0 up to 1, got {dropout!r}")
+        self.relations, self.dim, self.heads, self.dropout = relations, dim, heads, dropout
+        self.head_dim = check_heads(heads, dim) if head_dim is None else head_dim
+        self.inner = heads * self.head_dim
+        if not output and self.inner != dim:
+            raise ValueError(f"output must be True where heads · head_dim = {self.inner} differs from dim = {dim}")
+        self.output = nn.Linear(self.inner, dim) if output else nn.Identity()
+
+    def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
+        """Return the scaled scores a_ij of all pairs, before the mask, by the literal equation."""
+        raise NotImplementedError
+
+    def values(self, alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+        """Return Σ_j α_ij v_ij by the literal equation."""
+        raise NotImplementedError
+
+    def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+        """Return what ``values(dropped(weights(x)), x)`` returns, by the fast form."""
+        return self.values(self.dropped(self.weights(x)), x)
+
+    def weights(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
+        """Return the attention weights α_ij: rows sum to one, masked pairs are exactly zero."""
+        relations = self.relations_for(x)
+        return masked_softmax(self.scores(x), None if relations.complete else relations.mask_on(x.device))
+
+    def forward(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
+        """Mix the tokens: attention, then the output map."""
+        self.check(x)
+        mixed = self.values(self.dropped(self.weights(x)), x) if _literal.get() else self.mix(x)
+        return self.output(mixed)
+
+    def relations_for(self, x: Tensor) -> Relations:
+        """Return the relation table for the tokens of x: a prefix of a causal table for a shorter text."""
+        return self.relations.for_length(x.shape[1])
+
+    def dropped(self, alpha: Float[Tensor, "b h n n"]) -> Float[Tensor, "b h n n"]:
+        """Drop attention weights while training."""
+        return F.dropout(alpha, self.dropout, self.training) if self.dropout else alpha
+
+    def check(self, x: Tensor) -> None:
+        """Refuse an x of another shape than the layer was built for."""
+        check_tokens(x)
+        if x.shape[2] != self.dim:
+            raise ValueError(f"x has {x.shape[2]} channels, expected dim = {self.dim}")
+        self.relations_for(x)
+
+    def extra_repr(self) -> str:
+        """Describe the layer without its weights."""
+        return f"dim={self.dim}, heads={self.heads}, head_dim={self.head_dim}, relations={self.relations.count}"
+
+
+class SelfAttention(Attention):
+    """Self-attention: one query, one key and one value matrix for all pairs; seed 000, section 3.2.
+
+    It reads only the mask of its relation table. With ``absolute`` it adds a learned embedding of every token's place,
+    shape (n, dim), to its input; the models add theirs once, before the first layer.
+    """
+
+    def __init__(self, relations: Relations, dim: int, heads: int, *, absolute: bool = False, **options) -> None:
+        super().__init__(relations, dim, heads, **options)
+        for name in ("query", "key", "value"):
+            setattr(self, name, nn.Parameter(uniform((dim, self.inner), linear_bound(dim))))
+        self.position = nn.Parameter(0.02 * torch.randn(relations.n, dim)) if absolute else None
+
+    def placed(self, x: Tensor) -> Tensor:
+        """Add the absolute embedding, if there is one."""
+        return x if self.position is None else x + self.position[: x.shape[1]]
+
+    def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
+        """a_ij = q_i·k_j / √d."""
+        return scores_definition(self.placed(x), self.query, self.key, self.relations_for(x), self.heads)
+
+    def values(self, alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+        """Return Σ_j α_ij v_j."""
+        return values_definition(alpha, self.placed(x), self.value, self.relations_for(x))
+
+    def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+        """Run torch's fused attention."""
+        relations, x = self.relations_for(x), self.placed(x)
+        q, k, v = (rearrange(x @ w, "b n (h d) -> b h n d", h=self.heads) for w in (self.query, self.key, self.value))
+        mask = None if relations.complete or relations.all_past else relations.mask_on(x.device)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=relations.all_past,
+                                               dropout_p=self.dropout if self.training else 0.0)
+        return rearrange(mixed, "b h n d -> b n (h d)")
+
+
+def check_sizes(**sizes: int) -> None:
+    """Refuse a size that is not an integer ≥ 1."""
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ValueError(f"{name} must be an integer ≥ 1, got {size!r}")
+
+
+__all__ = ["Attention", "SelfAttention", "check_sizes", "definition"]

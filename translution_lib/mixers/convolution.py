@@ -1,0 +1,62 @@
+"""Convolution on tokens as a layer. Source: seed 000, section 3.1; chapter "Convolution"."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from translution_lib.functional.checks import check_tokens
+from translution_lib.functional.convolution import convolution
+from translution_lib.mixers.attention import check_sizes
+from translution_lib.mixers.init import linear_bound, uniform
+from translution_lib.relations import Relations
+
+
+class Convolution(nn.Module):
+    """A sum over kernel taps on the grid of a relation table, b n c -> b n c, then the output map.
+
+    Args:
+        relations: a table with a grid and without a CLS token; only its grid and its causality are read. A causal
+            table gives the causal convolution, whose taps reach back only.
+        dim: channels C of the tokens.
+        heads: only 1, since a convolution has no heads; it is there so that all mixers are built alike.
+        kernel_size: side of the kernel, or one side per dimension.
+        output: whether a linear map with bias follows.
+
+    Raises:
+        ValueError: a table without a grid or with CLS, heads other than 1, sizes that are not positive integers.
+    """
+
+    def __init__(self, relations: Relations, dim: int, heads: int = 1, *, kernel_size: int | Sequence[int] = 3,
+                 output: bool = True) -> None:
+        super().__init__()
+        if relations.shape is None or relations.cls:
+            raise ValueError("relations must have a grid and no CLS token: a convolution has no rule for a token "
+                             f"without a position, got {relations!r}")
+        sides = [kernel_size] * len(relations.shape) if isinstance(kernel_size, int) else list(kernel_size)
+        check_sizes(dim=dim, **{f"kernel_size[{a}]": k for a, k in enumerate(sides)})
+        if len(sides) != len(relations.shape):
+            raise ValueError(f"kernel_size must have {len(relations.shape)} sides, got {kernel_size!r}")
+        if heads != 1:
+            raise ValueError(f"heads must be 1: a convolution has no heads, got {heads!r}")
+        self.relations, self.dim = relations, dim
+        fan_in = dim * int(torch.tensor(sides).prod())
+        self.kernel = nn.Parameter(uniform((*sides, dim, dim), linear_bound(fan_in)))
+        self.output = nn.Linear(dim, dim) if output else nn.Identity()
+
+    def forward(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
+        """Sum over the taps: f'_p = Σ_κ f_{p+κ} K[κ]; causal: κ = −(k−1) … 0."""
+        check_tokens(x)
+        if x.shape[2] != self.dim:
+            raise ValueError(f"x has {x.shape[2]} channels, expected dim = {self.dim}")
+        relations = self.relations.for_length(x.shape[1])
+        if relations.causal:
+            past = F.pad(x.mT, (self.kernel.shape[0] - 1, 0))
+            return self.output(F.conv1d(past, self.kernel.movedim((-1, -2), (0, 1))).mT)
+        return self.output(convolution(x, self.kernel, relations.shape))
+
+    def extra_repr(self) -> str:
+        """Describe the layer without its weights."""
+        return f"dim={self.dim}, kernel_size={tuple(self.kernel.shape[:-2])}, causal={self.relations.causal}"

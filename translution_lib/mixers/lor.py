@@ -1,0 +1,105 @@
+"""LoR-Translution as a layer. Source: seed 000, eq. (2), appendices D and G; chapter "LoR-Translution"."""
+
+import math
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from translution_lib.functional.checks import check_heads
+from translution_lib.functional.lor import VARIANTS, lor_scores, lor_values
+from translution_lib.functional.translution import scores_definition, values_definition
+from translution_lib.mixers.attention import Attention
+from translution_lib.mixers.init import linear_bound, relation_bound, uniform
+from translution_lib.relations import Relations
+
+
+class LoRTranslution(Attention):
+    """Self-attention plus offset-dependent queries, keys and values of low dimension.
+
+    Args:
+        relations: which pairs share a core matrix.
+        dim, heads: channels and heads, as for :class:`Attention`.
+        relative_dim: r = C¹ = C² **per head**, or the pair (C¹, C²); the cores are (h·C¹) × (h·C²). With 0 the layer
+            is self-attention without position.
+        shared: whether the shared W^q, W^k, W^v stand beside the cores (Table 11).
+        variant: "printed" is eq. (2); "released" halves scores and values, as the authors' code does.
+        init: rule for the cores, as for :class:`Translution`.
+        options: ``head_dim``, ``dropout``, ``output`` as for :class:`Attention`.
+
+    Raises:
+        ValueError: a relative_dim that is not one or two integers ≥ 0, an unknown variant or init, relative_dim = 0
+            without shared weights, or what :class:`Attention` refuses.
+    """
+
+    def __init__(self, relations: Relations, dim: int, heads: int, *, relative_dim: int | tuple[int, int] = 8,
+                 shared: bool = True, variant: str = "printed", init: str = "fan_in", **options) -> None:
+        super().__init__(relations, dim, heads, **options)
+        r1, r2 = (heads * r for r in _two(relative_dim))
+        if variant not in VARIANTS:
+            raise ValueError(f"variant must be one of {VARIANTS}, got {variant!r}")
+        if not (shared or (r1 and r2)):
+            raise ValueError("relative_dim must be at least 1 where shared is False: no weights would be left")
+        self.relative_dim, self.variant = (r1 // heads, r2 // heads), variant
+        bound = relation_bound(r1, r2, init)
+        for name in ("query", "key", "value"):
+            setattr(self, name, nn.Parameter(uniform((dim, self.inner), linear_bound(dim))) if shared else None)
+            setattr(self, f"{name}_low", nn.Parameter(uniform((dim, r1), linear_bound(dim))))
+            setattr(self, f"{name}_core", nn.Parameter(uniform((relations.count, r1, r2), bound)))
+        self.value_up = nn.Parameter(uniform((r2, self.inner), linear_bound(r2)))
+        check_heads(heads, r2)
+
+    @property
+    def shared(self) -> tuple[Tensor, Tensor, Tensor] | None:
+        """The shared query, key and value matrices, each (C, C′), or None."""
+        return None if self.query is None else (self.query, self.key, self.value)
+
+    @property
+    def low(self) -> tuple[Tensor, Tensor, Tensor]:
+        """W1 of query, key and value, each (C, h·C¹)."""
+        return self.query_low, self.key_low, self.value_low
+
+    @property
+    def cores(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The matrices of every relation, each (r, h·C¹, h·C²)."""
+        return self.query_core, self.key_core, self.value_core
+
+    @property
+    def half(self) -> float:
+        """½ in the released variant with shared weights, 1 otherwise."""
+        return 0.5 if self.variant == "released" and self.query is not None else 1.0
+
+    def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
+        """a_ij = (q_ij·k_ji + q_i·k_j) / √d with q_ij = f_i W1 W[δ]; d is the dimension of a full head."""
+        rel = self.relations_for(x)
+        wide = 0.0 if self.query is None else scores_definition(x, self.query, self.key, rel, self.heads)
+        if not self.relative_dim[1]:
+            return wide
+        w_q, w_k = (low @ core for low, core in zip(self.low[:2], self.cores[:2], strict=True))
+        small = scores_definition(x, w_q, w_k, rel, self.heads) * math.sqrt(self.relative_dim[1] / self.head_dim)
+        return self.half * (small + wide)
+
+    def values(self, alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+        """Return Σ_j α_ij f_j (W1 W[δ] W2 + W), head by head on the r channels of the core."""
+        rel = self.relations_for(x)
+        relative = values_definition(alpha, x, self.value_low @ self.value_core, rel) @ self.value_up
+        wide = 0.0 if self.value is None else values_definition(alpha, x, self.value, rel)
+        return self.half * (relative + wide)
+
+    def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+        """Run the grouped products on the low dimension (appendix D)."""
+        rel, rest = self.relations_for(x), (self.low, self.cores, self.value_up)
+        alpha = lor_scores(x, *rest, rel, self.heads, self.shared, self.variant).softmax(dim=-1)
+        return lor_values(self.dropped(alpha), x, *rest, rel, self.shared, self.variant)
+
+    def extra_repr(self) -> str:
+        """Describe the layer without its weights."""
+        return f"{super().extra_repr()}, relative_dim={self.relative_dim}, variant={self.variant!r}"
+
+
+def _two(relative_dim: object) -> tuple[int, int]:
+    both = tuple(relative_dim) if isinstance(relative_dim, (tuple, list)) else (relative_dim, relative_dim)
+    if len(both) != 2 or any(isinstance(r, bool) or not isinstance(r, int) or r < 0 for r in both):
+        raise ValueError(f"relative_dim must be an integer ≥ 0 or two of them, got {relative_dim!r}")
+    if (both[0] == 0) != (both[1] == 0):
+        raise ValueError(f"relative_dim must be zero twice or not at all, got {relative_dim!r}")
+    return both

@@ -1,0 +1,69 @@
+"""Translution as a layer. Source: seed 000, eq. (1); seed 001, eq. (5); chapter "The operator"."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from translution_lib.functional.translution import (
+    scores_definition,
+    translution_scores,
+    translution_values,
+    values_definition,
+)
+from translution_lib.mixers.attention import Attention
+from translution_lib.mixers.init import linear_bound, relation_bound, uniform
+from translution_lib.relations import Relations
+
+
+class Translution(Attention):
+    """Attention whose query, key and value matrices depend on the relation of the two tokens.
+
+    Args:
+        relations: which pairs share a matrix; :func:`translution_lib.offsets` gives the paper's operator.
+        dim, heads: channels and heads, as for :class:`Attention`.
+        relative: which of q, k and v have one matrix per relation: any subset of the letters of "qkv". "qkv" is seed
+            000, "v" is seed 001, "" is self-attention.
+        init: "fan_in" (every matrix U(±1/√C)) or "released" (the authors' code, U(±1/√(C·C′))).
+        options: ``head_dim``, ``dropout``, ``output`` as for :class:`Attention`.
+
+    Raises:
+        ValueError: letters outside "qkv", an unknown init, or what :class:`Attention` refuses.
+    """
+
+    def __init__(self, relations: Relations, dim: int, heads: int, *, relative: str = "qkv", init: str = "fan_in",
+                 **options) -> None:
+        super().__init__(relations, dim, heads, **options)
+        if not isinstance(relative, str) or set(relative) - set("qkv") or len(set(relative)) < len(relative):
+            raise ValueError(f'relative must hold letters of "qkv", each at most once, got {relative!r}')
+        self.relative = relative
+        bound = relation_bound(dim, self.inner, init)
+        for name in ("query", "key", "value"):
+            if name[0] in relative:
+                weight = uniform((relations.count, dim, self.inner), bound)
+            else:
+                weight = uniform((dim, self.inner), linear_bound(dim))
+            setattr(self, name, nn.Parameter(weight))
+
+    def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
+        """a_ij = q_ij·k_ji / √d with q_ij = f_i W^q[δ], k_ji = f_j W^k[−δ]."""
+        return scores_definition(x, self.query, self.key, self.relations_for(x), self.heads)
+
+    def values(self, alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+        """Return Σ_j α_ij v_ij with v_ij = f_j W^v[δ]."""
+        return values_definition(alpha, x, self.value, self.relations_for(x))
+
+    def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+        """Run the grouped products."""
+        relations = self.relations_for(x)
+        alpha = translution_scores(x, self.query, self.key, relations, self.heads).softmax(dim=-1)
+        return translution_values(self.dropped(alpha), x, self.value, relations)
+
+    def extra_repr(self) -> str:
+        """Describe the layer without its weights."""
+        return f"{super().extra_repr()}, relative={self.relative!r}"
+
+
+class ValueTranslution(Translution):
+    """Translution with relative values only, the operator of seed 001."""
+
+    def __init__(self, relations: Relations, dim: int, heads: int, **options) -> None:
+        super().__init__(relations, dim, heads, relative="v", **options)

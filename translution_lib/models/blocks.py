@@ -1,0 +1,91 @@
+"""What the vision and the language model share: named sizes, the pre-norm block, the stack of mixers.
+
+Source: seed 000, Table 1; chapter "What it costs".
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from inspect import signature
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from translution_lib.mixers import mixer_named
+from translution_lib.mixers.attention import check_sizes
+from translution_lib.relations import Relations
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A row of Table 1: depth (layers), dim (channels), heads, ff (hidden channels of the feed-forward part)."""
+
+    depth: int
+    dim: int
+    heads: int
+    ff: int
+
+
+ARCHITECTURES = {
+    "A": Architecture(depth=6, dim=192, heads=3, ff=768),
+    "B": Architecture(depth=12, dim=192, heads=3, ff=768),
+    "C": Architecture(depth=12, dim=384, heads=6, ff=1536),
+}
+
+
+def architecture(name: str) -> Architecture:
+    """Return a row of Table 1 by its letter."""
+    if name not in ARCHITECTURES:
+        raise ValueError(f"name must start with one of {sorted(ARCHITECTURES)}, got {name!r}")
+    return ARCHITECTURES[name]
+
+
+class Block(nn.Module):
+    """Pre-norm block: x + mixer(LN x), then x + feed-forward(LN x)."""
+
+    def __init__(self, mixer: nn.Module, dim: int, ff: int) -> None:
+        super().__init__()
+        self.norm, self.mixer = nn.LayerNorm(dim), mixer
+        self.feed_forward = nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, ff), nn.GELU(), nn.Linear(ff, dim))
+
+    def forward(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
+        """Mix the tokens, then transform each of them."""
+        x = x + self.mixer(self.norm(x))
+        return x + self.feed_forward(x)
+
+
+def mixer_names(mixer: str | Sequence[str], depth: int) -> tuple[str, ...]:
+    """Return one mixer name per layer: a single name is repeated, a sequence must have ``depth`` of them."""
+    names = (mixer,) * depth if isinstance(mixer, str) else tuple(mixer)
+    if len(names) != depth:
+        raise ValueError(f"mixer must be one name or one per layer ({depth}), got {len(names)}")
+    for name in names:
+        mixer_named(name)
+    return names
+
+
+def make_blocks(names: Sequence[str], relations: Relations, dim: int, heads: int, ff: int, options: dict) -> nn.Sequential:
+    """Return a stack of blocks, one per mixer name.
+
+    The absolute embedding of the "absolute" mixer belongs to the model, which adds it once; its layers are plain
+    self-attention. In a hybrid stack every option goes to the layers that know it.
+    """
+    check_sizes(dim=dim, heads=heads, ff=ff)
+    plain = ["self-attention" if name == "absolute" else name for name in names]
+    return nn.Sequential(*(Block(_make(name, relations, dim, heads, options, plain), dim, ff) for name in plain))
+
+
+def _make(name: str, relations: Relations, dim: int, heads: int, options: dict, names: Sequence[str]) -> nn.Module:
+    known = options_of(name)
+    strangers = [key for key in options if not any(key in options_of(other) for other in names)]
+    if strangers:
+        raise ValueError(f"{strangers[0]} is not an option of {', '.join(sorted(set(names)))}; they know {sorted(known)}")
+    return mixer_named(name)(relations, dim=dim, heads=heads, **{k: v for k, v in options.items() if k in known})
+
+
+def options_of(name: str) -> set[str]:
+    """Return the names of the options that a mixer takes, read from its class and the classes it extends."""
+    made = mixer_named(name)
+    classes = getattr(made, "func", made).__mro__
+    keywords = {p.name for cls in classes if "__init__" in vars(cls) and issubclass(cls, nn.Module)
+                for p in signature(cls.__init__).parameters.values() if p.kind is p.KEYWORD_ONLY}
+    return keywords - {"absolute"} - ({"relative"} if name == "value-translution" else set())

@@ -1,0 +1,122 @@
+"""A vision transformer with any mixer. Source: seed 000, section 4.1 and Table 1; chapter "What it costs"."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from translution_lib.mixers.attention import check_sizes
+from translution_lib.models.blocks import architecture, make_blocks, mixer_names
+from translution_lib.relations import Relations, offsets, pairs
+
+ENCODINGS = ("relative", "pairs")
+
+
+@dataclass(frozen=True)
+class ViTConfig:
+    """Everything that determines a ViT; the fields are the arguments of :class:`ViT`."""
+
+    image_size: int
+    patch_size: int
+    channels: int
+    classes: int
+    dim: int
+    depth: int
+    heads: int
+    ff: int
+    mixer: tuple[str, ...]
+    pool: str = "cls"
+    absolute: bool = False
+    encoding: str = "relative"
+    options: dict = field(default_factory=dict)
+
+    @property
+    def grid(self) -> int:
+        """Patches per side."""
+        return self.image_size // self.patch_size
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens, the CLS token included."""
+        return self.grid ** 2 + (self.pool == "cls")
+
+    def relations(self) -> Relations:
+        """Return the relation table that all layers share."""
+        if self.encoding == "pairs":
+            return pairs(self.tokens)
+        return offsets((self.grid, self.grid), cls=self.pool == "cls")
+
+
+class ViT(nn.Module):
+    """Vision transformer: patches, a stack of blocks, a linear read-out of the CLS token or of the mean.
+
+    Args:
+        image_size, patch_size: sides in pixels; the patch size divides the image size.
+        channels, classes: channels of the image, number of classes.
+        dim, depth, heads, ff: see :class:`Architecture`.
+        mixer: a name of ``MIXERS``, or one name per layer for a hybrid stack.
+        pool: "cls" (a learned CLS token is read out) or "mean" (no CLS token).
+        absolute: whether a learned embedding of every place is added once; by default only where the mixer is
+            "absolute".
+        encoding: "relative" (one relation per offset) or "pairs" (one per pair: Table 5's absolute ablation).
+        options: further options of the mixer, such as ``relative_dim=8``.
+
+    Raises:
+        ValueError: sizes that do not fit, an unknown mixer, pool or encoding, options that no layer knows.
+    """
+
+    def __init__(self, image_size: int, patch_size: int, channels: int, classes: int, dim: int, depth: int, heads: int,
+                 ff: int, mixer: str | Sequence[str] = "translution", pool: str = "cls", absolute: bool | None = None,
+                 encoding: str = "relative", **options) -> None:
+        super().__init__()
+        check_sizes(image_size=image_size, patch_size=patch_size, channels=channels, classes=classes, depth=depth)
+        if image_size % patch_size:
+            raise ValueError(f"patch_size must divide image_size = {image_size}, got {patch_size}")
+        _check_choice("pool", pool, ("cls", "mean"))
+        _check_choice("encoding", encoding, ENCODINGS)
+        names = mixer_names(mixer, depth)
+        absolute = "absolute" in names if absolute is None else absolute
+        self.config = ViTConfig(image_size, patch_size, channels, classes, dim, depth, heads, ff, names, pool,
+                                absolute, encoding, dict(options))
+        self.relations = self.config.relations()
+        pixels = channels * patch_size ** 2
+        self.patches = nn.Sequential(nn.LayerNorm(pixels), nn.Linear(pixels, dim), nn.LayerNorm(dim))
+        self.cls = nn.Parameter(torch.randn(dim)) if pool == "cls" else None
+        self.position = nn.Parameter(torch.randn(self.config.tokens, dim)) if absolute else None
+        self.blocks = make_blocks(names, self.relations, dim, heads, ff, options)
+        self.norm, self.head = nn.LayerNorm(dim), nn.Linear(dim, classes)
+
+    @classmethod
+    def named(cls, name: str, *, mixer: str | Sequence[str] = "translution", image_size: int = 224, channels: int = 3,
+              classes: int = 1000, **options) -> "ViT":
+        """Return an architecture of Table 1 with a patch size, such as "A/12" or "B/56"."""
+        letter, _, patch = str(name).partition("/")
+        if not patch.isdigit():
+            raise ValueError(f'name must be a letter and a patch size such as "A/12", got {name!r}')
+        size = architecture(letter)
+        return cls(image_size, int(patch), channels, classes, size.dim, size.depth, size.heads, size.ff, mixer, **options)
+
+    def tokens(self, images: Float[Tensor, "b ch height width"]) -> Float[Tensor, "b n c"]:
+        """Return the tokens that enter the first block: embedded patches, CLS first, places added if absolute."""
+        c = self.config
+        if images.ndim != 4 or images.shape[1:] != (c.channels, c.image_size, c.image_size):
+            raise ValueError(f"images must have the shape (batch, {c.channels}, {c.image_size}, {c.image_size}), "
+                             f"got {tuple(images.shape)}")
+        x = self.patches(rearrange(images, "b ch (y u) (x v) -> b (y x) (u v ch)", u=c.patch_size, v=c.patch_size))
+        if self.cls is not None:
+            x = torch.cat([self.cls.to(x.dtype).expand(len(x), 1, -1), x], dim=1)
+        return x if self.position is None else x + self.position
+
+    def forward(self, images: Float[Tensor, "b ch height width"]) -> Float[Tensor, "b classes"]:
+        """Return the logits of the classes."""
+        x = self.blocks(self.tokens(images))
+        x = x[:, 0] if self.cls is not None else x.mean(dim=1)
+        return self.head(self.norm(x))
+
+
+def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {tuple(choices)}, got {value!r}")

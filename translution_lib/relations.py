@@ -1,0 +1,242 @@
+"""Relations: which pairs of tokens share their parameters.
+
+Every operator of the book treats an ordered pair (query i, key j) through the parameters of its *relation*. A table of
+relation ids says which pairs share. Self-attention has one relation, a convolution one per tap, Translution one per
+offset. Source: chapter "Relations"; seed 000, sections 3.3, 3.4, 4.1.3 and appendices C and H.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from numbers import Integral
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+MASKED = -1
+CLS_LABELS = ("cls", "cls←image", "image←cls")
+
+
+@dataclass(frozen=True, eq=False)
+class Relations:
+    """A table of relation ids for the ordered pairs of n tokens.
+
+    Attributes:
+        index: ids, shape (n, n); row = query i, column = key j; -1 where i may not attend to j.
+        count: number of relations; ids are 0 … count − 1.
+        labels: what each relation is: an offset δ as a tuple, a CLS role, a pair (i, j), or "all".
+        shape: sides of the grid of tokens, or None where tokens have no position.
+        cls: whether token 0 is a CLS token without a position.
+        causal: whether pairs with j > i are masked.
+    """
+
+    index: Int[Tensor, "n n"]
+    count: int
+    labels: tuple
+    shape: tuple[int, ...] | None = None
+    cls: bool = False
+    causal: bool = False
+    _cache: dict = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse a table whose ids and labels do not fit together."""
+        if self.index.ndim != 2 or self.index.shape[0] != self.index.shape[1]:
+            raise ValueError(f"index must be a square table of ids, got shape {tuple(self.index.shape)}")
+        if len(self.labels) != self.count:
+            raise ValueError(f"labels must name each of the {self.count} relations, got {len(self.labels)} labels")
+        low, high = int(self.index.min()), int(self.index.max())
+        if low < MASKED or high >= self.count:
+            raise ValueError(f"index must hold ids from -1 to {self.count - 1}, got {low} to {high}")
+        if bool((self.index == MASKED).all(dim=1).any()):
+            raise ValueError("index masks a whole row: every query must attend to at least one key")
+
+    def __repr__(self) -> str:
+        """Return a short description, without the table."""
+        return (f"Relations(n={self.n}, count={self.count}, shape={self.shape}, cls={self.cls}, "
+                f"causal={self.causal})")
+
+    @property
+    def n(self) -> int:
+        """Number of tokens, the CLS token included."""
+        return self.index.shape[0]
+
+    @cached_property
+    def mask(self) -> Bool[Tensor, "n n"]:
+        """True where query i may attend to key j."""
+        return self.index != MASKED
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether no pair is masked."""
+        return bool(self.mask.all())
+
+    @cached_property
+    def all_past(self) -> bool:
+        """Whether each query attends to all tokens up to its own place and to no later one."""
+        return self.n > 1 and bool((self.mask == torch.ones_like(self.mask).tril()).all())
+
+    @cached_property
+    def positions(self) -> Int[Tensor, "m d"] | None:
+        """Positions p of the tokens that have one, in token order; None where the table has no grid."""
+        if self.shape is None:
+            return None
+        return _grid(self.shape)
+
+    @cached_property
+    def sizes(self) -> Int[Tensor, "r"]:
+        """Number of pairs in each relation, shape (count,)."""
+        return torch.bincount(self.index[self.mask], minlength=self.count)
+
+    @cached_property
+    def sorted_pairs(self) -> tuple[Int[Tensor, "p"], Int[Tensor, "p"]]:
+        """Queries and keys of all unmasked pairs, grouped by relation in the order of the ids."""
+        flat = self.index.flatten()
+        order = torch.argsort(flat, stable=True)[(flat == MASKED).sum():]
+        return order // self.n, order % self.n
+
+    def pairs_of(self, relation: int) -> tuple[Int[Tensor, "p"], Int[Tensor, "p"]]:
+        """Return the queries i and the keys j of one relation."""
+        if not 0 <= relation < self.count:
+            raise ValueError(f"relation must be from 0 to {self.count - 1}, got {relation}")
+        i, j = (self.index == relation).nonzero(as_tuple=True)
+        return i, j
+
+    def id_of(self, label: object) -> int:
+        """Return the id of a label, for example of the offset ``(0, -1)``."""
+        try:
+            return self.labels.index(tuple(label) if isinstance(label, list) else label)
+        except ValueError:
+            raise ValueError(f"label {label!r} is not one of the {self.count} relations of this table") from None
+
+    def for_length(self, n: int) -> "Relations":
+        """Return the table for n tokens: itself, or a prefix where the table is causal.
+
+        A causal prefix needs no new relation, so that a language model can read a text shorter than its context.
+        """
+        if n == self.n:
+            return self
+        if not self.causal or n > self.n or n < 1:
+            allowed = f"from 1 to {self.n}" if self.causal else str(self.n)
+            raise ValueError(f"x has {n} tokens, expected {allowed}: the length of its relation table")
+        return self._remember(("prefix", n), lambda: Relations(
+            self.index[:n, :n], self.count, self.labels, (n,) if self.shape else None, False, True))
+
+    def index_on(self, device: torch.device | str) -> Int[Tensor, "n n"]:
+        """Return ``index`` on a device; the copy is kept."""
+        return self._remember(("index", str(device)), lambda: self.index.to(device))
+
+    def mask_on(self, device: torch.device | str) -> Bool[Tensor, "n n"]:
+        """Return ``mask`` on a device; the copy is kept."""
+        return self._remember(("mask", str(device)), lambda: self.mask.to(device))
+
+    def _remember(self, key: tuple, make):
+        if key not in self._cache:
+            self._cache[key] = make()
+        return self._cache[key]
+
+
+def offsets(shape: int | Sequence[int], *, cls: bool = False, causal: bool = False, window: int | None = None,
+            clip: int | None = None) -> Relations:
+    """One relation per offset δ = p_i − p_j on a grid: the table of Translution (seed 000, eq. (1)).
+
+    Offsets are numbered in row-major order of δ, each axis ascending from −(size − 1).
+
+    Args:
+        shape: side lengths of the grid, any number of dimensions; an integer means one dimension.
+        cls: put a CLS token first. Three ids follow the offsets: CLS to itself, CLS reading an image token (i = CLS),
+            an image token reading CLS (j = CLS) (seed 000, appendix H).
+        causal: one dimension only: ids are δ = 0 … size − 1 and pairs with j > i are masked (seed 000, appendix C).
+        window: mask pairs with max|δ| > window. The CLS token is never masked.
+        clip: clamp every component of δ to [−clip, clip], so that far offsets share one relation per direction.
+
+    Raises:
+        ValueError: sides that are not positive integers; causal with CLS or with several dimensions; a window or clip
+            that is not an integer ≥ 0.
+    """
+    sides = _sides(shape)
+    _check_options(sides, cls, causal, window, clip)
+    reach = [min(size - 1, *(b for b in (window, clip) if b is not None), size - 1) for size in sides]
+    axes = [range(0 if causal else -r, r + 1) for r in reach]
+    labels = tuple(product(*axes))
+    index = _offset_ids(sides, reach, causal, window, clip)
+    if cls:
+        index, labels = _with_cls(index, len(labels)), labels + CLS_LABELS
+    return Relations(index, len(labels), labels, sides, cls, causal)
+
+
+def pairs(n: int) -> Relations:
+    """One relation per ordered pair of n tokens: id = i·n + j (the "absolute" ablation, seed 000, Table 5)."""
+    n = _positive("n", n)
+    return Relations(torch.arange(n * n, device="cpu").view(n, n), n * n, tuple(product(range(n), repeat=2)))
+
+
+def shared(n: int, *, causal: bool = False) -> Relations:
+    """One relation for all pairs of n tokens: self-attention. With ``causal`` pairs with j > i are masked."""
+    n = _positive("n", n)
+    index = torch.zeros(n, n, dtype=torch.long, device="cpu")
+    if causal:
+        index.masked_fill_(torch.ones(n, n, dtype=torch.bool, device="cpu").triu(1), MASKED)
+    return Relations(index, 1, ("all",), None, False, causal)
+
+
+def _grid(sides: tuple[int, ...]) -> Tensor:
+    """Return the positions of a grid in row-major order, shape (n, d)."""
+    axes = [torch.arange(size, device="cpu") for size in sides]
+    return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).view(-1, len(sides))
+
+
+def _offset_ids(sides, reach, causal: bool, window: int | None, clip: int | None) -> Tensor:
+    """Return the table of offset ids of a grid, masked pairs as −1."""
+    p = _grid(sides)
+    delta = p[:, None] - p[None]
+    masked = (delta < 0).any(-1) if causal else torch.zeros(delta.shape[:2], dtype=torch.bool, device="cpu")
+    if window is not None:
+        masked |= delta.abs().amax(-1) > window
+    if clip is not None:
+        delta = delta.clamp(-clip, clip)
+    ids = torch.zeros(delta.shape[:2], dtype=torch.long, device="cpu")
+    for axis, r in enumerate(reach):
+        ids = ids * (r + 1 if causal else 2 * r + 1) + delta[..., axis] + (0 if causal else r)
+    return ids.masked_fill(masked, MASKED)
+
+
+def _with_cls(index: Tensor, count: int) -> Tensor:
+    """Put a CLS token first; its three roles take the ids count, count + 1, count + 2."""
+    n = index.shape[0] + 1
+    table = torch.empty(n, n, dtype=torch.long, device="cpu")
+    table[1:, 1:] = index
+    table[0, 0], table[0, 1:], table[1:, 0] = count, count + 1, count + 2
+    return table
+
+
+def _check_options(sides, cls, causal, window, clip) -> None:
+    for name, value in (("window", window), ("clip", clip)):
+        if value is not None and not (_is_int(value) and value >= 0):
+            raise ValueError(f"{name} must be an integer ≥ 0 or None, got {value!r}")
+    if causal and cls:
+        raise ValueError("causal must be False with cls=True: a CLS token that reads the whole text sees the future")
+    if causal and len(sides) > 1:
+        raise ValueError(f"causal needs one dimension, got shape {sides}")
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _positive(name: str, value: object) -> int:
+    if not (_is_int(value) and value >= 1):
+        raise ValueError(f"{name} must be an integer ≥ 1, got {value!r}")
+    return int(value)
+
+
+def _sides(shape) -> tuple[int, ...]:
+    sides = (shape,) if not isinstance(shape, Sequence) else tuple(shape)
+    if not sides:
+        raise ValueError("shape must have at least one dimension, got ()")
+    sides = tuple(_positive("shape", size) for size in sides)
+    if math.prod(sides) > 65_536:
+        raise ValueError(f"shape must hold at most 65,536 tokens, got {math.prod(sides)}")
+    return sides
