@@ -44,7 +44,7 @@ def build_one(page: Path, out: Path) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=Path, metavar="PAGE", help="build this page alone, for a quick look")
-    parser.add_argument("--out", type=Path, default=ROOT, help="folder that receives _build/html (default: the repository)")
+    parser.add_argument("--out", type=Path, default=ROOT, help="folder for _build/html (default: the repository)")
     options = parser.parse_args()
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
 
     python book/tools/execute.py book/front/notation.ipynb     # execute and rewrite
     python book/tools/execute.py --check book/*/*.ipynb        # execute, compare with what is stored, write nothing
-    python book/tools/execute.py --changed                     # those that git sees as changed, all of them if the library changed
+    python book/tools/execute.py --changed                     # those that changed; all, if the library did
 
 A notebook runs in its own folder, as under nbval. Everything that differs between two runs of the same code is
 removed or renumbered, so that a diff of a stored notebook shows what really changed.
