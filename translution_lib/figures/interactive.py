@@ -55,7 +55,7 @@ def frames(
     alts = [checked_alt(alt(value) if callable(alt) else alt) for value in values]
     texts = [format(value) for value in values]
     pictures = _aligned([draw(value) for value in values])
-    uid = fingerprint(label, *alts, *texts, *(piece for picture in pictures for piece in picture.pieces))
+    uid = fingerprint(label, str(caption), *alts, *texts)
     stage = pictures[start].svg(uid, alts[start], width)
     html = wrap(
         stage + slider(label, texts, start),
@@ -68,17 +68,20 @@ def frames(
 
 def slider(label: str, texts: Sequence[str], start: int) -> str:
     """A native slider over `texts`, hidden until a script moves it."""
+    room = min(0.55 * max(map(len, texts)) + 0.5, 16.0)  # so that the slider stays in place when the text changes
     return (
         f'<div class="tl-control" style="{_CONTROL.replace("flex;", "none;", 1)}"><label style="display:contents">'
         f'<span>{escape(label)}</span><input type="range" min="0" max="{len(texts) - 1}" step="1" value="{start}" '
-        f'aria-label="{attribute(label)}" aria-valuetext="{attribute(texts[start])}" style="flex:0 1 16em;min-width:8em">'
-        f'</label><output style="min-width:4em;text-align:left">{escape(texts[start])}</output></div>'
+        f'aria-label="{attribute(label)}" aria-valuetext="{attribute(texts[start])}" '
+        'style="flex:0 1 16em;min-width:8em">'
+        f'</label><output style="min-width:{room:.1f}em;text-align:left">{escape(texts[start])}</output></div>'
     )
 
 
 def data_script(data: dict) -> str:
     """Inline JSON that no HTML parser mistakes for markup."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/").replace("<!--", "<\\u0021--")
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    text = text.replace("</", "<\\/").replace("<!--", "<\\u0021--")
     return f'<script type="application/json" class="tl-data">{text}</script>'
 
 

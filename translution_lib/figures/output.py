@@ -56,7 +56,7 @@ def show(fig, alt: str, caption: str | None = None, width: float | None = None) 
     """
     alt = checked_alt(alt)
     picture = render(fig)
-    uid = fingerprint(alt, *picture.pieces)
+    uid = fingerprint(alt, str(caption))
     return Output(wrap(picture.svg(uid, alt, width), caption), alt)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .style import palette
+from .style import legible, palette
 
 __all__ = ["bars", "heatmap", "kernel_taps", "loglog", "relation_table", "token_grid"]
 
@@ -33,8 +33,10 @@ def heatmap(
         ax: the axes to draw into, default: a new figure `size` inches high.
         cmap: "sequential" (from zero up), "diverging" (around zero) or "categorical" (ids).
         text: True or a format such as ".2f" writes the values into the cells.
-        xlabel, ylabel: names of the column and row index.
-        xticks, yticks: labels of the columns and rows, one each.
+        xlabel: what the columns are.
+        ylabel: what the rows are.
+        xticks: the columns' labels, one each.
+        yticks: the rows' labels, one each.
         colorbar: True, or the bar's label.
         limits: the values of no and of full colour, default: those of the matrix.
         title: a few words above the cells, to tell panels apart.
@@ -126,7 +128,7 @@ def _matrix(values) -> np.ndarray:
 def _axes(shape, size: float, colorbar: bool):
     import matplotlib.pyplot as plt
 
-    wide = size * min(shape[1] / shape[0], 2.4) if shape[1] >= shape[0] else size * max(shape[1] / shape[0], 0.5)
+    wide = size * min(shape[1] / shape[0], 1.7) if shape[1] >= shape[0] else size * max(shape[1] / shape[0], 0.5)
     high = min(size, wide * shape[0] / shape[1])
     return plt.subplots(figsize=(wide + 0.6 + 0.8 * colorbar, high + 0.6))[1]
 
@@ -174,8 +176,8 @@ def _hatch(ax, masked: np.ndarray) -> None:
 
     corners = [[(c, r), (c + 1, r), (c + 1, r + 1), (c, r + 1)] for r, c in zip(*np.nonzero(masked), strict=True)]
     if corners:
-        style = {"facecolors": "none", "edgecolors": palette.grey, "linewidths": 0, "hatch": "////"}
-        ax.add_collection(PolyCollection(corners, **style), autolim=False)
+        cells = PolyCollection(corners, facecolors="none", edgecolors=palette.grey, linewidths=0, hatch="////")
+        ax.add_collection(cells, autolim=False)
 
 
 def _frame(ax, shape, xticks, yticks) -> None:
@@ -200,14 +202,17 @@ def _write(ax, values: np.ndarray, colours: np.ndarray, form: str) -> None:
 
 def _legible(colour: np.ndarray) -> str:
     """A text colour that stands out from a cell: the theme's ink on a pale (transparent) one."""
+    from matplotlib.colors import to_hex
+
     if colour[3] <= 0.6:
         return palette.ink
-    return "#ffffff" if colour[:3] @ (0.3, 0.59, 0.11) < 0.6 else "#101418"
+    return legible(to_hex(tuple(colour.tolist())))
 
 
 def _colorbar(ax, cmap: str, low: float, high: float, label: str) -> None:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    bar = ax.figure.colorbar(ScalarMappable(Normalize(low, high), getattr(palette, cmap)), ax=ax, shrink=0.9, label=label)
+    scale = ScalarMappable(Normalize(low, high), getattr(palette, cmap))
+    bar = ax.figure.colorbar(scale, ax=ax, shrink=0.9, label=label)
     bar.outline.set(linewidth=0.6, edgecolor=palette.grey)

@@ -1,20 +1,20 @@
 """The look of every figure: a small palette, and matplotlib settings for line art that follows the page's theme.
 
 Black is *ink*: whatever is drawn in it becomes ``currentColor`` in the page, so that axes and text follow the light or
-dark theme. The six named colours lie between the two backgrounds in luminance (contrast of at least 3 with both), differ
-in lightness from their neighbours, and are told apart by colour-blind readers; line styles and markers repeat the
-distinction for readers of a grey print. The colormaps are *ink on nothing*: zero is transparent, whatever the theme.
+dark theme. The six named colours lie between the two backgrounds in luminance (a contrast of about 3 or more with
+both) and are told apart by colour-blind readers; line styles and markers repeat the distinction for readers of a grey
+print. The colormaps are *ink on nothing*: zero is transparent, whatever the theme.
 """
 
 import math
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = ["Palette", "palette", "use_style"]
+__all__ = ["Palette", "legible", "palette", "use_style"]
 
 INK = "#000000"
 PAPER = "#fefdfe"  # stands for the page's background; svg.py replaces it by the theme's own
-FONTS = ["DejaVu Sans", "Verdana", "sans-serif"]  # two families of nearly equal widths: the layout holds on every machine
+FONTS = ["DejaVu Sans", "Verdana", "sans-serif"]  # two families of nearly equal widths: the layout holds everywhere
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,12 @@ def _gamma(u: float) -> float:
 
 
 palette = Palette()
+
+
+def legible(colour: str) -> str:
+    """White or near-black: what reads better on an opaque colour."""
+    red, green, blue = (int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5))
+    return "#ffffff" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.6 else "#101418"
 
 
 def use_style() -> None:

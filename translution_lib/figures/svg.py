@@ -49,7 +49,8 @@ def drawing(fig, box=None) -> Drawing:
     buffer = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "translution"}):
         metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        fig.savefig(buffer, format="svg", bbox_inches=box or "tight", pad_inches=0.02, transparent=True, metadata=metadata)
+        box = "tight" if box is None else box
+        fig.savefig(buffer, format="svg", bbox_inches=box, pad_inches=0.02, transparent=True, metadata=metadata)
     root = ElementTree.fromstring(buffer.getvalue())
     used = set(re.findall(r"#([\w.-]+)", " ".join(v for e in root.iter() for v in e.attrib.values())))
     corners = [float(v) for v in root.attrib["viewBox"].split()]
@@ -91,7 +92,7 @@ def _invisible(path, used: set[str]) -> bool:
 
 
 def _attributes(element, used: set[str]) -> str:
-    """The attributes as markup: rounded, unused ids dropped, used ones marked for their prefix, ink made the theme's."""
+    """The attributes as markup: rounded; ids dropped where unused, marked for their prefix elsewhere."""
     kept = []
     for name, value in element.attrib.items():
         name = name.rpartition("}")[2]
