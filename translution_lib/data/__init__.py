@@ -1,8 +1,11 @@
 """Images for the experiments: embedded digits, MNIST from a local folder, and their placement on a canvas."""
 
 from translution_lib.data.embedded import digits
+from translution_lib.data.idx_source import FILES, MNIST, IDXSource, mnist, read_source
 from translution_lib.data.image_set import ImageSet
-from translution_lib.data.idx_source import MNIST, IDXSource, mnist, read_source
 from translution_lib.data.placement import PLACEMENTS, corners, paste, place
 
-__all__ = ["ImageSet", "IDXSource", "MNIST", "PLACEMENTS", "corners", "digits", "mnist", "paste", "place", "read_source"]
+__all__ = [
+    "FILES", "MNIST", "PLACEMENTS", "IDXSource", "ImageSet",
+    "corners", "digits", "mnist", "paste", "place", "read_source",
+]

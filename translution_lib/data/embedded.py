@@ -1,11 +1,10 @@
 """Handwritten digits of 8 by 8 pixels that scikit-learn carries inside: no file, no network."""
 
 import hashlib
-from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Bool, UInt8
 from torch import Tensor
 
 from translution_lib.data.image_set import ImageSet
@@ -35,7 +34,8 @@ def digits(split: str = "train", size: int = 8, interpolation: str = "nearest") 
     """
     check(split, size, interpolation)
     images, labels = stored()
-    sha256 = {"images": hashlib.sha256(images.tobytes()).hexdigest(), "labels": hashlib.sha256(labels.tobytes()).hexdigest()}
+    contents = {"images": images, "labels": labels}
+    sha256 = {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in contents.items()}
     if sha256 != SHA256:
         raise ValueError(f"digits: scikit-learn's digits have the sha256 {sha256}, expected {SHA256}")
     chosen = is_test(labels) if split == "test" else ~is_test(labels)
@@ -53,7 +53,7 @@ def check(split: str, size: int, interpolation: str) -> None:
         raise ValueError(f"size: got {size}, expected at least 8, the size of the stored images")
 
 
-def stored() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def stored() -> tuple[UInt8[np.ndarray, "n 8 8"], UInt8[np.ndarray, " n"]]:
     """Images (1797 8 8, values 0 to 16) and labels (1797), both as bytes."""
     try:
         from sklearn.datasets import load_digits
@@ -63,7 +63,7 @@ def stored() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     return images.reshape(-1, 8, 8).astype(np.uint8), labels.astype(np.uint8)
 
 
-def is_test(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def is_test(labels: UInt8[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
     """True for every fifth image of each class."""
     chosen = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):

@@ -49,5 +49,6 @@ class ImageSet:
             ValueError: `count` is negative or larger than the set.
         """
         if not 0 <= count <= len(self):
-            raise ValueError(f"count: got {count}, expected 0 (all) to {len(self)}, the size of {self.name}'s {self.split} split")
+            where = f"{len(self)}, the size of {self.name}'s {self.split} split"
+            raise ValueError(f"count: got {count}, expected 0 (all) to {where}")
         return replace(self, images=self.images[: count or None], labels=self.labels[: count or None])

@@ -33,12 +33,14 @@ def place(
     height, width = (canvas, canvas) if isinstance(canvas, int) else canvas
     room = (height - images.shape[-2], width - images.shape[-1])
     if min(room) < 0:
-        raise ValueError(f"canvas: got {height} by {width}, expected at least {images.shape[-2]} by {images.shape[-1]}, "
-                         "the size of the images")
+        size = f"{images.shape[-2]} by {images.shape[-1]}, the size of the images"
+        raise ValueError(f"canvas: got {height} by {width}, expected at least {size}")
     return paste(images, (height, width), corners(len(images), room, mode, generator))
 
 
-def corners(count: int, room: tuple[int, int], mode: str, generator: torch.Generator | None = None) -> Int64[Tensor, "b 2"]:
+def corners(
+    count: int, room: tuple[int, int], mode: str, generator: torch.Generator | None = None
+) -> Int64[Tensor, "b 2"]:
     """Top-left corners (row, column) for `count` images; `room` is canvas size minus image size.
 
     Static: half the room. Dynamic: independent and uniform on 0 .. room, both ends included.

@@ -27,7 +27,8 @@ def load(path: Path, fingerprint: str) -> dict[str, Any] | None:
         stored = torch.load(path, map_location="cpu", weights_only=True)
         found, state = stored["fingerprint"], stored["state"]
     except Exception as error:  # torch raises many kinds for a damaged file
-        raise ValueError(f"{path.name}: not a readable checkpoint ({type(error).__name__}); remove it to start anew") from error
+        kind = type(error).__name__
+        raise ValueError(f"{path.name}: not a readable checkpoint ({kind}); remove it to start anew") from error
     if found != fingerprint:
-        raise ValueError(f"{path.name}: the checkpoint of a run with other parameters; remove it or choose another run_name")
+        raise ValueError(f"{path.name}: a checkpoint of other parameters; remove it or choose another run_name")
     return dict(state)

@@ -38,7 +38,7 @@ class Configuration(BaseModel):
 
     @classmethod
     def from_namespace(cls, namespace: Mapping[str, Any]) -> Self:
-        """The configuration that a notebook's parameters cell describes: call it with `globals()` right after that cell.
+        """The configuration that a notebook's parameters cell describes: pass `globals()` right after that cell.
 
         Every plain value (number, string, list, …) in the namespace counts as a parameter, so that a misspelt one is
         refused: papermill itself sets an unknown parameter with a mere warning.

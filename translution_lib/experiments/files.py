@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a file beside `path`, then move it there in one step.
 
     A reader sees the old file or the new one, never a part. What a killed process leaves is `<name>.partial`, which
@@ -30,4 +30,5 @@ def require_writable(folder: Path) -> None:
         probe.write_bytes(b"")
         probe.unlink()
     except OSError as error:
-        raise ValueError(f"results_dir: cannot write into {str(folder)!r} ({error.strerror}); choose another folder") from error
+        what = f"cannot write into {str(folder)!r} ({error.strerror})"
+        raise ValueError(f"results_dir: {what}; choose another folder") from error

@@ -1,4 +1,4 @@
-"""Run records: one JSON file a run, written whole and last, and everything that a table needs to say where it is from."""
+"""Run records: one JSON file a run, written whole and last, with what a table needs to say where it is from."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from translution_lib.experiments.files import write_atomically
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 1  # raise it, and the record's, when the form changes
 
 
 class _Part(BaseModel):
@@ -70,7 +70,7 @@ class Record(_Part):
         date: UTC, when the run ended.
     """
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     experiment: str
     name: str
     parameters: Mapping[str, Any]

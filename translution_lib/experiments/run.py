@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from translution_lib import cost
 from translution_lib.data import ImageSet, digits, mnist
 from translution_lib.experiments import environment
 from translution_lib.experiments.files import require_writable
@@ -114,8 +113,9 @@ class Run:
     def _seconds(self) -> dict[str, float]:
         training = sum(epoch.seconds for epoch in self.curve)
         here = perf_counter() - self.started
-        total = training + self.evaluation_seconds if self.resumed else here  # the part before a kill is known by its epochs
-        return {"train": training, "evaluation": self.evaluation_seconds, "total": max(total, here)}
+        # A resumed run knows of the time before the kill by its epochs only.
+        total = max(here, training + self.evaluation_seconds) if self.resumed else here
+        return {"train": training, "evaluation": self.evaluation_seconds, "total": total}
 
     def _built(self) -> ViT:
         if self.model is None:
@@ -125,7 +125,10 @@ class Run:
 
 def refuse_other(config: ImageClassificationConfig, path: Path) -> None:
     """Raise a ValueError rather than replace another run's record; the same run may be repeated."""
-    if path.exists() and ImageClassificationConfig.of(read_record(path).parameters).fingerprint() != config.fingerprint():
+    if not path.exists():
+        return
+    other = ImageClassificationConfig.of(read_record(path).parameters)
+    if other.fingerprint() != config.fingerprint():
         raise ValueError(f"run_name: {path.name} records a run with other parameters; choose another run_name")
 
 
@@ -149,5 +152,6 @@ def describe(images: ImageSet) -> DataSource:
 
 def costs(model: ViT) -> dict[str, int]:
     """Parameters, and multiply–adds of one image: as the papers count them, and all of them."""
+    from translution_lib import cost
     return {"parameters": cost.parameters(model), "macs_as_printed": cost.macs_as_printed(model),
             "macs_true": cost.macs_true(model)}

@@ -92,7 +92,8 @@ def table(records: Sequence[Record], columns: Mapping[str, Column] = COLUMNS, ca
 def provenance(record: Record) -> str:
     """One line: the record, when, which code, which data, on what."""
     source = record.source
-    code = f"commit {source['commit'][:10]}{' with changes' if source['dirty'] else ''}" if source else "no commit known"
+    code = f"commit {source['commit'][:10]}" if source else "no commit known"
+    code += " with changes" if source and source["dirty"] else ""
     data = ", ".join(f"{one.samples:,} {split} images of {one.name}" for split, one in record.data.items())
     return (f"{record.name}: {record.date[:10]}, {code}, torch {record.versions['torch']}, {record.device['model']}, "
             f"seed {record.seed}, {data}, {record.seconds['total']:.0f} s")

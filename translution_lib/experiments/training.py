@@ -1,7 +1,7 @@
 """Training and evaluating a classifier of placed images, in the plainest way that can be killed and resumed."""
 
 from collections.abc import Callable, Iterator
-from math import cos, pi
+from math import cos, isfinite, pi
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -94,11 +94,10 @@ def train_epoch(
 
 def summary(number: int, rate: float, loss: float, correct: float, n: int, seconds: float, bar: Any) -> Epoch:
     """The epoch's figures, shown on the progress bar; numbers count from 1."""
-    epoch = {"number": number + 1, "learning_rate": rate, "loss": loss / n, "accuracy": correct / n, "seconds": seconds}
-    if not torch.isfinite(torch.tensor(loss)):
+    if not isfinite(loss):
         raise FloatingPointError(f"the training loss is {loss / n} in epoch {number + 1}; try a smaller learning_rate")
     bar.set_postfix(epoch=number + 1, loss=f"{loss / n:.3f}", accuracy=f"{correct / n:.3f}")
-    return Epoch(**epoch)
+    return Epoch(number=number + 1, learning_rate=rate, loss=loss / n, accuracy=correct / n, seconds=seconds)
 
 
 def batches(
@@ -113,7 +112,9 @@ def batches(
         yield paste(small, (config.canvas, config.canvas), corner[index]), images.labels[index].to(config.device)
 
 
-def forward(config: ImageClassificationConfig, model: nn.Module, inputs: Float[Tensor, "b ch H W"]) -> Float[Tensor, "b k"]:
+def forward(
+    config: ImageClassificationConfig, model: nn.Module, inputs: Float[Tensor, "b ch H W"]
+) -> Float[Tensor, "b k"]:
     """Logits in float32; with precision "bfloat16" the model runs under autocast."""
     kind = torch.device(config.device).type
     with torch.autocast(kind, dtype=torch.bfloat16, enabled=config.precision == "bfloat16"):
