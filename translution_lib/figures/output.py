@@ -8,7 +8,7 @@ from .svg import Drawing, drawing, fingerprint
 __all__ = ["Output", "show"]
 
 FIGURE_STYLE = "margin:1em auto;text-align:center;max-width:100%"
-CAPTION_STYLE = "font-size:.9em;opacity:.85;margin-top:.4em"
+CAPTION_STYLE = "font-size:.9em;margin-top:.4em"
 
 
 class Output:
