@@ -152,7 +152,7 @@ def pointer_map(
         labels = [f"query {int(r)}, {int(c)}" if len(shape) > 1 else f"query {int(c)}" for c, r in grid_places(shape)]
         labels = ["query CLS", *labels] if cls else labels
     drawn = None if image is None else _array(image)
-    options = {"left_label": "query i", "right_label": "keys j", "slider_label": "query", "outline": True} | options
+    options = dict[str, Any](left_label="query i", right_label="keys j", slider_label="query", outline=True) | options
     return linked_maps(
         (len(places),), rows, alt=alt, start=len(places) // 2 if start is None else start, labels=labels,
         left_places=places, right_places=places, left_image=drawn, right_image=drawn, **options,
