@@ -1,4 +1,33 @@
-"""Figures for the page: drawings that follow the theme, and figures that move with and without a kernel."""
+"""Figures for the page: drawings that follow the theme, and figures that move with and without a kernel.
+
+```python
+from translution_lib import figures
+
+figures.use_style()                                           # once, before drawing
+fig, ax = plt.subplots()                                      # draw in black what shall take the page's text colour
+figures.show(fig, alt="What the figure shows.", caption="…")  # the value of a cell: an inline SVG
+figures.palette.blue, figures.palette[1]                      # blue orange green purple ochre grey, ink, paper
+figures.palette.sequential, .diverging, .categorical(count)   # colormaps: zero is transparent; a list of colours
+
+# Static plots: each draws into `ax=` if given, and gives the matplotlib figure for `show`.
+figures.heatmap(matrix, text=".2f", xlabel="key j", ylabel="query i", colorbar="weight")    # cmap="diverging", …
+figures.relation_table(offsets((3, 3)), text=True)            # ids by colour; masked pairs hatched
+figures.token_grid(weights[0], (7, 7))                        # one value per token, on its grid
+figures.kernel_taps(kernel[:, :, 0, 0])                       # taps around zero
+figures.bars({"self-attention": 3.2, "translution": 7.9}, xlabel="million parameters")
+figures.loglog(n, {"attention": a, "translution": t}, xlabel="tokens n", ylabel="MACs")
+figures.overview()                                            # the whole book in one figure
+
+# Figures that move. Each holds a slider; without JavaScript, and in print, it shows its start.
+figures.frames(draw, [1, 2, 4, 8], label="relative dimension r", alt=lambda r: f"… for r = {r}")   # draw(r) -> figure
+figures.pointer_map(weights, (7, 7), alt="…", image=digit)    # (n, n): a query's row follows the pointer; cls=True
+figures.linked_maps((3, 3), matrices, alt="…", cmap="diverging", text=1)      # cell i on the left shows matrices[i]
+figures.relation_map(offsets((3, 3)), alt="…")                # a pair lights up all pairs that share its parameters
+```
+
+Outputs are `Output` objects: HTML for the page, ``figure: <alt>`` in a terminal, and under a kernel `frames` is a live
+ipywidget. Their bytes depend on their arguments alone.
+"""
 
 from .interactive import frames
 from .linked import linked_maps, pointer_map
