@@ -1,8 +1,9 @@
 """Convolution on tokens as a layer. Source: seed 000, section 3.1; chapter "Convolution"."""
 
 from collections.abc import Sequence
+from math import prod
 
-import torch
+import math
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -42,7 +43,7 @@ class Convolution(nn.Module):
         if heads != 1:
             raise ValueError(f"heads must be 1: a convolution has no heads, got {heads!r}")
         self.relations, self.dim = relations, dim
-        fan_in = dim * int(torch.tensor(sides).prod())
+        fan_in = dim * prod(sides)
         self.kernel = nn.Parameter(uniform((*sides, dim, dim), linear_bound(fan_in)))
         self.output = nn.Linear(dim, dim) if output else nn.Identity()
 

@@ -1,0 +1,106 @@
+"""What every mixing layer costs: parameters, multiply–adds, bytes kept for backward, by closed formula.
+
+A multiply–add counts as one. The symbols are those of the chapter "What it costs": n tokens, |A| attended pairs, ρ
+relations, C = dim, C′ = inner = heads · head dimension. Source: seed 000, section 3.4 and Tables 2–8, 10, 11.
+"""
+
+from dataclasses import dataclass
+
+FORMS = ("fast", "gather", "pairs")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The numbers that every mixer's cost depends on, and the cost of its output map.
+
+    Attributes:
+        tokens: n, the CLS token included.
+        relations: number ρ of relations in the table.
+        attended: number |A| of pairs that are not masked.
+        dim, inner, heads: C, C′ and the number of heads.
+        output: whether the output map (C′ + 1)·C is there.
+    """
+
+    tokens: int
+    relations: int
+    attended: int
+    dim: int
+    inner: int
+    heads: int
+    output: bool = True
+
+    @property
+    def pairs(self) -> int:
+        """n², masked pairs included."""
+        return self.tokens ** 2
+
+    @property
+    def parameters(self) -> int:
+        """Number of trainable numbers."""
+        return self.weights + self.output * (self.inner + 1) * self.dim
+
+    @property
+    def macs_as_printed(self) -> int:
+        """Multiply–adds as the seed's FLOPs columns count them: a matrix per pair counts once per token."""
+        return self.mixing_as_printed + self.output_macs
+
+    def macs_true(self, attended_only: bool = False) -> int:
+        """Multiply–adds of the equations, scores and weighted sums included, softmax and biases not.
+
+        Args:
+            attended_only: count the pairs that are not masked, instead of all n² that the authors' code computes.
+        """
+        return self.mixing(self.attended if attended_only else self.pairs) + self.output_macs
+
+    @property
+    def macs_products(self) -> int:
+        """Multiply–adds of the matrix products that the library's fast form runs: what ``count_macs`` sees."""
+        return self.mixing_products + self.output_macs
+
+    @property
+    def output_macs(self) -> int:
+        """Multiply–adds of the output map."""
+        return self.output * self.tokens * self.inner * self.dim
+
+    def saved_bytes(self, batch: int = 1, itemsize: int = 4, form: str = "fast") -> int:
+        """Bytes that the layer keeps for backward besides its parameters and integer tables, no dropout, no window.
+
+        Args:
+            batch: samples.
+            itemsize: bytes of a number.
+            form: "fast" is the library's form; "gather" gathers the matrix of every pair, as ``definition()`` and the
+                authors' code do; "pairs" makes the vectors of every pair, but no matrices.
+
+        Raises:
+            ValueError: a batch or itemsize that is not a positive integer, an unknown form.
+        """
+        if form not in FORMS:
+            raise ValueError(f"form must be one of {FORMS}, got {form!r}")
+        for name, value in (("batch", batch), ("itemsize", itemsize)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be an integer ≥ 1, got {value!r}")
+        return itemsize * batch * (self.saved_numbers(batch, form) + self.output * self.tokens * self.inner)
+
+    # What a kind of layer adds: everything before the output map.
+    @property
+    def weights(self) -> int:
+        """Parameters before the output map."""
+        raise NotImplementedError
+
+    @property
+    def mixing_as_printed(self) -> int:
+        """Multiply–adds before the output map, by the printed rule."""
+        raise NotImplementedError
+
+    def mixing(self, pairs: int) -> int:
+        """Multiply–adds before the output map when ``pairs`` pairs are computed."""
+        raise NotImplementedError
+
+    @property
+    def mixing_products(self) -> int:
+        """Multiply–adds of matrix products before the output map, in the fast form."""
+        raise NotImplementedError
+
+    def saved_numbers(self, batch: int, form: str) -> int:
+        """Numbers kept per sample, the input of the output map excepted."""
+        raise NotImplementedError

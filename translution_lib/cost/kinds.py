@@ -1,0 +1,159 @@
+"""The closed formulas of each kind of layer. Source: seed 000, eq. (1) and (2); chapter "What it costs"."""
+
+from dataclasses import dataclass
+
+from translution_lib.cost.base import Layer
+
+
+@dataclass(frozen=True)
+class SelfAttentionLayer(Layer):
+    """Self-attention; ``absolute`` is the learned embedding (n, C) that the layer itself may add."""
+
+    absolute: bool = False
+
+    @property
+    def weights(self) -> int:
+        """3·C·C′, and n·C where the layer adds its own embedding."""
+        return 3 * self.dim * self.inner + self.absolute * self.tokens * self.dim
+
+    @property
+    def mixing_as_printed(self) -> int:
+        """3·n·C·C′ + 2·n²·C′."""
+        return self.mixing(self.pairs)
+
+    def mixing(self, pairs: int) -> int:
+        """3·n·C·C′ + 2·pairs·C′."""
+        return 3 * self.tokens * self.dim * self.inner + 2 * pairs * self.inner
+
+    @property
+    def mixing_products(self) -> int:
+        """All n² scores: torch's fused attention is counted without the saving of a mask."""
+        return self.mixing(self.pairs)
+
+    def saved_numbers(self, batch: int, form: str) -> int:
+        """X, q, k, v and one log-sum per row; the other forms keep the attention weights as well."""
+        n, kept = self.tokens, self.tokens * (self.dim + 3 * self.inner)
+        return kept + self.heads * (n if form == "fast" else n * n)
+
+
+@dataclass(frozen=True)
+class ConvolutionLayer(Layer):
+    """Convolution with a number of taps; padding counts as if it were multiplied, as torch's counter does."""
+
+    taps: int = 9
+
+    @property
+    def weights(self) -> int:
+        """One matrix per tap."""
+        return self.taps * self.dim ** 2
+
+    @property
+    def mixing_as_printed(self) -> int:
+        """n·taps·C²."""
+        return self.tokens * self.weights
+
+    def mixing(self, pairs: int) -> int:
+        """n·taps·C², whatever the table masks."""
+        return self.tokens * self.weights
+
+    @property
+    def mixing_products(self) -> int:
+        """n·taps·C²."""
+        return self.tokens * self.weights
+
+    def saved_numbers(self, batch: int, form: str) -> int:
+        """The input."""
+        return self.tokens * self.dim
+
+
+@dataclass(frozen=True)
+class TranslutionLayer(Layer):
+    """Translution; ``relative`` holds the letters of "qkv" that have one matrix per relation."""
+
+    relative: str = "qkv"
+
+    def copies(self, per_relation: int) -> int:
+        """Sum of ``per_relation`` over the relative letters and of 1 over the shared ones."""
+        return len(self.relative) * per_relation + 3 - len(self.relative)
+
+    @property
+    def weights(self) -> int:
+        """C·C′ for every relation of a relative letter, C·C′ for a shared letter."""
+        return self.copies(self.relations) * self.dim * self.inner
+
+    @property
+    def mixing_as_printed(self) -> int:
+        """Self-attention's count: the printed columns ignore that the matrices differ from pair to pair."""
+        return (3 * self.tokens * self.dim + 2 * self.pairs) * self.inner
+
+    def mixing(self, pairs: int) -> int:
+        """C·C′ per pair for a relative letter, per token for a shared one; 2·C′ per pair for score and sum."""
+        per_letter = len(self.relative) * pairs + (3 - len(self.relative)) * self.tokens
+        return per_letter * self.dim * self.inner + 2 * pairs * self.inner
+
+    @property
+    def mixing_products(self) -> int:
+        """Projections of attended pairs; scores and sums only where both, or the value, are shared."""
+        letters = len(self.relative) * self.attended + (3 - len(self.relative)) * self.tokens
+        dense = ("q" not in self.relative and "k" not in self.relative) + ("v" not in self.relative)
+        return letters * self.dim * self.inner + dense * self.pairs * self.inner
+
+    def saved_numbers(self, batch: int, form: str) -> int:
+        """Attention weights, and what each letter keeps."""
+        n, pairs, c, e = self.tokens, self.pairs, self.dim, self.inner
+        extra = 0 if form == "fast" else len(self.relative) * pairs * (e + (c + c * e if form == "gather" else 0))
+        if form != "fast":
+            shared = 3 - len(self.relative)
+            return self.heads * pairs + extra + shared * n * e + (shared > 0) * n * c
+        return self.heads * pairs + n * self._fast_rows(batch)
+
+    def _fast_rows(self, batch: int) -> int:
+        """Numbers kept per token by the fast form; a batch of one needs no reordered copy of x."""
+        letters, c, e = self.relative, self.dim, self.inner
+        shared, reordered = 3 - len(letters), len(letters)
+        x = 1 if batch == 1 else reordered + (shared > 0)
+        return x * c + shared * e
+
+
+@dataclass(frozen=True)
+class LoRLayer(Layer):
+    """LoR-Translution; ``low`` = h·C¹ and ``core`` = h·C² channels of all heads, ``shared``: with Wq, Wk, Wv."""
+
+    low: int = 24
+    core: int = 24
+    shared: bool = True
+
+    @property
+    def per_token(self) -> int:
+        """Multiply–adds per token of W1 (three of them) and W2: 3·C·R1 + R2·C′; also their parameters."""
+        return 3 * self.dim * self.low + self.core * self.inner
+
+    @property
+    def weights(self) -> int:
+        """3·C·C′ where shared, W1 and W2, and three cores per relation."""
+        cores = 3 * self.relations * self.low * self.core
+        return 3 * self.shared * self.dim * self.inner + self.per_token + cores
+
+    @property
+    def mixing_as_printed(self) -> int:
+        """Self-attention (where shared) plus W1, W2 and three cores once per token."""
+        return self._wide(self.pairs) + self.tokens * (self.per_token + 3 * self.low * self.core)
+
+    def mixing(self, pairs: int) -> int:
+        """Self-attention, W1 and W2 per token; three cores and 2·R2 for score and sum per pair."""
+        return self._wide(pairs) + self.tokens * self.per_token + pairs * (3 * self.low + 2) * self.core
+
+    @property
+    def mixing_products(self) -> int:
+        """The cores of attended pairs; the scores of the shared part for all pairs."""
+        return self._wide(self.pairs) + self.tokens * self.per_token + 3 * self.attended * self.low * self.core
+
+    def _wide(self, pairs: int) -> int:
+        return self.shared * (3 * self.tokens * self.dim + 2 * pairs) * self.inner
+
+    def saved_numbers(self, batch: int, form: str) -> int:
+        """Attention weights, x, the shared q, k, v, x·W1 of three letters, and the input of W2."""
+        n, pairs, r1, r2 = self.tokens, self.pairs, self.low, self.core
+        per_pair = {"fast": 0, "pairs": r2, "gather": r2 + r1 + r1 * r2}[form]
+        tokens = self.dim + 3 * self.shared * self.inner + r2 + (3 * r1 if form == "fast" else 0)
+        return self.heads * pairs + n * tokens + 3 * pairs * per_pair
