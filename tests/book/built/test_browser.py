@@ -1,0 +1,206 @@
+"""The built pages in a real browser: wide and narrow, light and dark, served and opened as files.
+
+Chromium and its driver are taken from the path, or from CHROMIUM and CHROMEDRIVER. Where there is none, these tests
+are skipped; with CI=true they fail instead.
+"""
+
+import functools
+import http.server
+import json
+import os
+import shutil
+import threading
+from urllib.parse import urlsplit
+
+import pytest
+from pages import by_name, pages
+
+WIDE, NARROW = (1280, 900), (360, 740)
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FLAGS = (
+    "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-quic --no-first-run "
+    "--disable-background-networking --disable-component-update --disable-sync --disable-extensions"
+)
+READY = """
+const done = arguments[arguments.length - 1];
+const math = window.MathJax && MathJax.startup ? MathJax.startup.promise : Promise.resolve();
+math.then(() => document.fonts.ready).then(() => requestAnimationFrame(() => done(true)), e => done(String(e)));
+"""
+UNFOLD = """
+document.querySelectorAll('details').forEach(e => e.open = true);
+document.querySelectorAll('.toggle-hidden').forEach(e => e.classList.remove('toggle-hidden'));
+"""
+OVERFLOWING = """
+const width = document.documentElement.clientWidth, article = document.querySelector('article');
+const edge = article.getBoundingClientRect().right + 1;
+const scrolls = e => e !== article &&
+  (['auto', 'scroll'].includes(getComputedStyle(e).overflowX) || scrolls(e.parentElement));
+const cut = [...article.querySelectorAll('p, pre, table, svg, img, figure, dt, mjx-container, .math, input')]
+  .filter(e => e.getBoundingClientRect().right > edge && !scrolls(e)).map(e => e.outerHTML.slice(0, 160));
+const wide = document.scrollingElement.scrollWidth > width ? ['the page is wider than the window'] : [];
+return wide.concat(cut.slice(0, 5));
+"""
+BROKEN_IMAGES = "return [...document.images].filter(i => !(i.complete && i.naturalWidth)).map(i => i.src.slice(0, 160))"
+MATH_ERRORS = "return [...document.querySelectorAll('mjx-merror, merror')].map(e => e.textContent.slice(0, 160))"
+SETTLED = """
+const done = arguments[arguments.length - 1];
+const frame = () => new Promise(requestAnimationFrame);
+const finish = () => document.getAnimations().forEach(a => a.effect.getTiming().iterations === Infinity || a.finish());
+frame().then(frame).then(finish).then(frame).then(frame).then(() => done(true));
+"""
+CONTENT = """
+const copy = arguments[0].cloneNode(true);
+copy.querySelectorAll('input, select, output, script').forEach(e => e.remove());
+return copy.innerHTML + [...arguments[0].querySelectorAll('canvas')].map(c => c.toDataURL()).join();
+"""
+MOVE = """
+const [slider, value] = arguments;
+slider.value = value;
+for (const kind of ['input', 'change']) slider.dispatchEvent(new Event(kind, {bubbles: true}));
+"""
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format, *args):
+        pass
+
+
+@pytest.fixture(scope="session")
+def address(html):
+    """The book served on this machine."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(html)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """One headless Chromium for all pages."""
+    program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    driver = os.environ.get("CHROMEDRIVER") or shutil.which("chromedriver")
+    if not (program and driver):
+        refuse = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
+        refuse("no Chromium with its driver on the path: the pages were NOT looked at in a browser")
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for flag in [*FLAGS.split(), f"--user-data-dir={tmp_path_factory.mktemp('profile')}"]:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    session = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    session.set_page_load_timeout(60)
+    session.set_script_timeout(60)
+    yield session
+    session.quit()
+
+
+def resize(browser, size):
+    metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    browser.execute_async_script(SETTLED)
+
+
+def scheme(browser, name):
+    feature = {"name": "prefers-color-scheme", "value": name}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    browser.execute_async_script(SETTLED)
+
+
+def open_page(browser, url):
+    for log in ("browser", "performance"):
+        browser.get_log(log)
+    browser.get(url)
+    assert browser.execute_async_script(READY) is True
+    browser.execute_script(UNFOLD)
+
+
+def foreign_requests(browser, host):
+    """What the page asked of anybody else, from the developer tools' own log."""
+    found = []
+    for entry in browser.get_log("performance"):
+        message = json.loads(entry["message"])["message"]
+        if message["method"] in ("Network.requestWillBeSent", "Network.webSocketCreated"):
+            url = message["params"].get("request", message["params"])["url"]
+            parts = urlsplit(url)
+            if parts.scheme not in ("data", "blob", "about", "chrome") and parts.netloc != host:
+                found.append(url)
+    return found
+
+
+def complaints(browser):
+    return [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+def brightness(browser):
+    """The page's background, 0 for black to 1 for white."""
+    color = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    return sum(float(part) for part in color[color.index("(") + 1 : -1].split(",")[:3]) / (3 * 255)
+
+
+def move_by_key(browser, slider):
+    """Press End, or Home where the slider already stands at its end."""
+    from selenium.webdriver.common.keys import Keys
+
+    at_end = browser.execute_script("return Number(arguments[0].value) === Number(arguments[0].max)", slider)
+    slider.send_keys(Keys.HOME if at_end else Keys.END)
+
+
+def assert_alive(browser, slider):
+    """A slider changes its figure by the keyboard, and back by its event."""
+    figure = browser.execute_script("return arguments[0].closest('.tl-interactive')", slider)
+    name = slider.get_attribute("aria-label")
+    start, value = browser.execute_script(CONTENT, figure), slider.get_attribute("value")
+    move_by_key(browser, slider)
+    moved = browser.execute_script(CONTENT, figure)
+    assert moved != start, f"the slider {name!r} changes nothing"
+    browser.execute_script(MOVE, slider, value)
+    assert browser.execute_script(CONTENT, figure) != moved, f"the slider {name!r} does not come back"
+
+
+@pytest.mark.parametrize("page", pages(), ids=by_name)
+def test_a_page_in_the_browser(browser, address, page):
+    resize(browser, WIDE)
+    scheme(browser, "light")
+    open_page(browser, f"{address}/{page.name}.html")
+    assert browser.execute_script(MATH_ERRORS) == []
+    assert browser.execute_script(BROKEN_IMAGES) == []
+    for light, name in ((True, "light"), (False, "dark")):
+        scheme(browser, name)
+        assert (brightness(browser) > 0.5) is light, f"the {name} theme does not follow the reader's setting"
+        for size in (WIDE, NARROW):
+            resize(browser, size)
+            assert browser.execute_script(OVERFLOWING) == [], f"{name}, {size[0]} px wide"
+    resize(browser, WIDE)
+    for slider in browser.find_elements("css selector", ".tl-interactive input[type=range]"):
+        assert_alive(browser, slider)
+    assert foreign_requests(browser, urlsplit(address).netloc) == []
+    assert complaints(browser) == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=by_name)
+def test_a_page_opened_as_a_file(browser, html, page):
+    resize(browser, WIDE)
+    scheme(browser, "light")
+    open_page(browser, (html / f"{page.name}.html").as_uri())
+    assert browser.execute_script(MATH_ERRORS) == []
+    assert browser.execute_script(BROKEN_IMAGES) == []
+    for slider in browser.find_elements("css selector", ".tl-interactive input[type=range]")[:1]:
+        assert_alive(browser, slider)
+    assert foreign_requests(browser, "") == []
+    assert complaints(browser) == []
+
+
+def test_the_front_door_leads_to_the_first_page(browser, address):
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    browser.get(f"{address}/index.html")
+    WebDriverWait(browser, 10).until(lambda b: b.current_url.endswith(f"{pages()[0].name}.html"))
+
+
+def test_the_search_finds_a_word(browser, address):
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    browser.get(f"{address}/search.html?q=translution")
+    WebDriverWait(browser, 15).until(lambda b: b.find_elements("css selector", "#search-results li a"))

@@ -1,0 +1,158 @@
+"""The built pages: all there, complete, nothing from another host, every picture described, no dead link."""
+
+import re
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from bs4 import BeautifulSoup
+from pages import by_name, pages
+
+# Typed and not derived: a book that lost a page must not pass because its table of contents lost it too.
+SENTENCES = {
+    "book/front/welcome": "",
+    "book/front/notation": "",
+    "book/front/running": "",
+    "book/neighbours/convolution": "",
+    "book/neighbours/self_attention": "",
+    "book/neighbours/relations": "",
+    "book/translution/operator": "",
+    "book/translution/contains": "",
+    "book/translution/low_rank": "",
+    "book/translution/cost": "",
+    "book/back/errata": "",
+    "book/back/glossary": "",
+    "book/back/api": "",
+    "book/back/bibliography": "",
+}
+OTHER_HOST = re.compile(r"^(?:[a-z]+:)?//", re.IGNORECASE)
+FETCHED = {
+    "script": ("src",),
+    "img": ("src", "srcset"),
+    "iframe": ("src",),
+    "embed": ("src",),
+    "object": ("data",),
+    "source": ("src", "srcset"),
+    "video": ("src", "poster"),
+    "audio": ("src",),
+    "link": ("href",),
+    "image": ("href", "xlink:href"),
+    "use": ("href", "xlink:href"),
+}
+NOT_FETCHED = {"canonical", "next", "prev", "search", "index", "author", "copyright", "license"}
+
+each_page = pytest.mark.parametrize("page", pages(), ids=by_name)
+
+
+@cache
+def parsed(file: Path) -> BeautifulSoup:
+    return BeautifulSoup(file.read_text(encoding="utf8"), "html.parser")
+
+
+@pytest.fixture
+def soup(html, page) -> BeautifulSoup:
+    return parsed(html / f"{page.name}.html")
+
+
+@pytest.fixture
+def article(soup):
+    return soup.find("article")
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_the_book_has_its_pages(html):
+    built = {path.relative_to(html).with_suffix("").as_posix() for path in (html / "book").rglob("*.html")}
+    assert built == set(SENTENCES) == {page.name for page in pages()}
+    assert "book/front/welcome.html" in (html / "index.html").read_text()
+
+
+@each_page
+def test_a_page_says_what_it_should(article, page):
+    assert SENTENCES[page.name] in words(article.get_text())
+
+
+@each_page
+def test_a_page_has_every_output_of_its_notebook(article, page):
+    outputs = sum(1 for cell in page.code_cells if cell.outputs)
+    assert len(article.select("div.cell_output")) == outputs
+    assert len(article.select("div.cell")) >= len(page.code_cells)
+
+
+@each_page
+def test_a_page_fetches_nothing_from_another_host(soup):
+    found = []
+    for tag, attributes in FETCHED.items():
+        for element in soup.find_all(tag):
+            if not NOT_FETCHED & set(element.get("rel", [])):
+                found += [element[name] for name in attributes if OTHER_HOST.match(element.get(name, ""))]
+    assert not found
+
+
+@each_page
+def test_a_page_has_no_style_from_another_host(soup, html):
+    styles = [style.get_text() for style in soup.find_all("style")] + [tag["style"] for tag in soup.select("[style]")]
+    assert not [text for text in styles if re.search(r"(?:url\(|@import)\s*['\"]?(?:https?:)?//", text)]
+
+
+def test_no_stylesheet_fetches_from_another_host(html):
+    for file in html.rglob("*.css"):
+        assert not re.search(r"(?:url\(|@import)\s*['\"]?(?:https?:)?//", file.read_text(encoding="utf8")), file
+
+
+@each_page
+def test_every_picture_is_described(article):
+    for image in article.find_all("img"):
+        assert image.get("alt", "").strip(), str(image)[:200]
+    for svg in article.find_all("svg"):
+        hidden = svg.get("aria-hidden") == "true" or svg.find_parent("svg") or svg.find_parent("button")
+        named = svg.get("aria-label", "").strip() or svg.find("title", recursive=False)
+        assert hidden or (svg.get("role") == "img" and named), str(svg)[:200]
+
+
+@each_page
+def test_every_control_has_a_name(article):
+    for control in article.select(".tl-interactive input, .tl-interactive select, .tl-interactive button"):
+        name = control.get("aria-label", "") or control.get_text() or control.get("title", "")
+        assert name.strip() or control.find_parent("label"), str(control)
+
+
+@each_page
+def test_a_moving_figure_shows_something_without_a_script(article):
+    for figure in article.select(".tl-interactive"):
+        picture = figure.find("svg") or figure.find("img")
+        assert picture is not None, str(figure)[:200]
+        assert picture.get("src") or picture.find(["path", "rect", "circle", "line", "use", "image"]), str(figure)[:200]
+
+
+@each_page
+def test_every_link_inside_the_book_arrives(html, page, article):
+    here = html / f"{page.name}.html"
+    for link in article.select("a[href]"):
+        parts = urlsplit(link["href"])
+        if parts.scheme or parts.netloc:
+            continue
+        target = (here.parent / unquote(parts.path)).resolve() if parts.path else here
+        assert target.exists(), link["href"]
+        if parts.fragment and target.suffix == ".html":
+            fragment = unquote(parts.fragment)
+            assert parsed(target).find(id=fragment) or parsed(target).find(attrs={"name": fragment}), link["href"]
+
+
+@each_page
+def test_no_markup_is_left_unread(article):
+    """A misspelled role or a directive that was not parsed shows up as text."""
+    prose = " ".join(
+        text for text in article.find_all(string=True) if not text.find_parent(["pre", "code", "script", "style"])
+    )
+    leftover = re.search(r"\{(?:eq|cite|doc|ref|prf:\w+|term|numref)\}|:label:|```|\$\$|-(?:start|end)\}", prose)
+    assert leftover is None, prose[max(0, leftover.start() - 80) : leftover.end() + 80]
+
+
+@each_page
+def test_no_traceback_is_published_unless_the_page_means_it(article, page):
+    expected = sum(1 for cell in page.code_cells for output in cell.outputs if output.output_type == "error")
+    assert len(article.select(".output.traceback")) == expected
