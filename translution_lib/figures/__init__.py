@@ -7,7 +7,8 @@ figures.use_style()                                           # once, before dra
 fig, ax = plt.subplots()                                      # draw in black what shall take the page's text colour
 figures.show(fig, alt="What the figure shows.", caption="…")  # the value of a cell: an inline SVG
 figures.palette.blue, figures.palette[1]                      # blue orange green purple ochre grey, ink, paper
-figures.palette.sequential, .diverging, .categorical(count)   # colormaps: zero is transparent; a list of colours
+figures.palette.sequential, figures.palette.diverging         # colormaps: zero is transparent
+figures.palette.categorical(12)                               # a list of colours for ids
 
 # Static plots: each draws into `ax=` if given, and gives the matplotlib figure for `show`.
 figures.heatmap(matrix, text=".2f", xlabel="key j", ylabel="query i", colorbar="weight")    # cmap="diverging", …

@@ -27,7 +27,7 @@ def frames(
     caption: str | None = None,
     start: int = 0,
     format: Callable[..., str] = str,
-    width: float | None = None,
+    width: float | int | None = None,
 ) -> Output:
     """A figure with a slider: one drawing per value.
 

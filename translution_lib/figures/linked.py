@@ -41,7 +41,7 @@ def linked_maps(
     start: int = 0,
     cmap: str = "sequential",
     left_cmap: str = "sequential",
-    limits: float | str | None = None,
+    limits: float | int | str | None = None,
     labels: Sequence[str] | None = None,
     slider_label: str = "cell",
     left_label: str = "",
@@ -191,7 +191,7 @@ def _data(rows: np.ndarray, cmap: str, limits, digits: int) -> dict[str, Any]:
     return {
         "ids": 0,
         "colours": [palette.blue, palette.orange],
-        "high": [float(short(v or 1.0, digits + 2)) for v in high],
+        "high": [float(short(v or 1.0, digits + 2)) for v in high.tolist()],
         "rows": [[_stored(v, digits) for v in row] for row in rows.tolist()],
     }
 

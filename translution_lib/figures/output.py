@@ -42,7 +42,7 @@ class Output:
             file.write(self.html)
 
 
-def show(fig, alt: str, caption: str | None = None, width: float | None = None) -> Output:
+def show(fig, alt: str, caption: str | None = None, width: float | int | None = None) -> Output:
     """A matplotlib figure as an inline SVG that follows the page's theme; closes the figure.
 
     Args:

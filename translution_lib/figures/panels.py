@@ -77,7 +77,7 @@ class Panel:
     def values(self, name: str, texts: Sequence[str], inks: Sequence[str] | None = None) -> str:
         """One text per cell, in a group of class `name`; `inks` are the texts' colours."""
         inks = inks or ["currentColor"] * len(texts)
-        size = short(min(11, self.side * 0.36))
+        size = short(min(11.0, self.side * 0.36))
         marks = "".join(
             f'<text x="{short(x)}" y="{short(y)}" dy=".35em" fill="{ink}">{escape(text)}</text>'
             for (x, y), text, ink in zip(map(self.middle, range(len(texts))), texts, inks, strict=True)
@@ -155,7 +155,7 @@ def _label(label, positions: bool) -> str:
     return f"δ = {text}" if positions else f"pair {text}"
 
 
-def short(value: float, decimals: int = 2) -> str:
+def short(value: float | int, decimals: int = 2) -> str:
     """A number with at most `decimals` places."""
     text = f"{value:.{decimals}f}"
     text = text.rstrip("0").rstrip(".") if "." in text else text

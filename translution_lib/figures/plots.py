@@ -22,9 +22,9 @@ def heatmap(
     xticks: Sequence | None = None,
     yticks: Sequence | None = None,
     colorbar: bool | str = False,
-    limits: tuple[float, float] | None = None,
+    limits: Sequence | None = None,
     title: str = "",
-    size: float = 2.6,
+    size: float | int = 2.6,
 ):
     """A matrix as coloured cells, row 0 on top; gives the figure.
 
@@ -86,7 +86,7 @@ def kernel_taps(kernel, *, ax=None, text: str | bool = ".2f", xlabel="tap κ₂"
     return heatmap(taps, ax=ax, text=text, xlabel=xlabel, ylabel=ylabel, **options)
 
 
-def bars(values: dict[str, float], *, ax=None, xlabel: str = "", format: str = ".3g", log: bool = False, spread=None):
+def bars(values: dict, *, ax=None, xlabel: str = "", format: str = ".3g", log: bool = False, spread=None):
     """Horizontal bars, one per name, with their values written at the end; `spread` maps names to error bars."""
     import matplotlib.pyplot as plt
 
@@ -101,7 +101,7 @@ def bars(values: dict[str, float], *, ax=None, xlabel: str = "", format: str = "
     return ax.figure
 
 
-def loglog(x, curves: dict[str, Sequence[float]], *, ax=None, xlabel: str = "", ylabel: str = "", points: bool = True):
+def loglog(x, curves: dict, *, ax=None, xlabel: str = "", ylabel: str = "", points: bool = True):
     """Named curves over `x` on two logarithmic axes; each ends with its name, so that colour is not needed."""
     import matplotlib.pyplot as plt
 
@@ -125,7 +125,7 @@ def _matrix(values) -> np.ndarray:
     return array
 
 
-def _axes(shape, size: float, colorbar: bool):
+def _axes(shape, size, colorbar: bool):
     import matplotlib.pyplot as plt
 
     wide = size * min(shape[1] / shape[0], 1.7) if shape[1] >= shape[0] else size * max(shape[1] / shape[0], 0.5)
@@ -133,7 +133,7 @@ def _axes(shape, size: float, colorbar: bool):
     return plt.subplots(figsize=(wide + 0.6 + 0.8 * colorbar, high + 0.6))[1]
 
 
-def _limits(values: np.ndarray, cmap: str, limits) -> tuple[float, float]:
+def _limits(values: np.ndarray, cmap: str, limits) -> Sequence:
     if cmap not in ("sequential", "diverging", "categorical"):
         raise ValueError(f'cmap must be "sequential", "diverging" or "categorical", got {cmap!r}')
     if limits is not None:
@@ -143,7 +143,7 @@ def _limits(values: np.ndarray, cmap: str, limits) -> tuple[float, float]:
     return (-(top or 1.0), top or 1.0) if cmap == "diverging" else (0.0, top or 1.0)
 
 
-def _colours(values: np.ndarray, cmap: str, low: float, high: float) -> np.ndarray:
+def _colours(values: np.ndarray, cmap: str, low, high) -> np.ndarray:
     """RGBA per cell; alpha −1 marks a masked cell."""
     from matplotlib.colors import to_rgba
 
@@ -209,7 +209,7 @@ def _legible(colour: np.ndarray) -> str:
     return legible(to_hex(tuple(colour.tolist())))
 
 
-def _colorbar(ax, cmap: str, low: float, high: float, label: str) -> None:
+def _colorbar(ax, cmap: str, low, high, label: str) -> None:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 

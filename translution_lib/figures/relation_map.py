@@ -66,7 +66,7 @@ def relation_map(
     stage = svg_element(
         uid, f"{alt} {labels[start]}", max(tokens.right, tokens.left + 125) + 2, max(table.bottom, tokens.bottom) + 2,
         table.label("rows: query i, columns: key j") + table.cells("tl-l", _paints(data, start, uid))
-        + Panel(places, 1, tokens.left).label("arcs: key → query") + tokens.cells("tl-r", [("transparent", 1.0)] * n)
+        + Panel(places, 1.0, tokens.left).label("arcs: key → query") + tokens.cells("tl-r", [("transparent", 1.0)] * n)
         + f'<path class="tl-p" d="{data["paths"][start]}" fill="none" stroke="{data["colours"][start]}" '
         'stroke-width="2" stroke-linecap="round" pointer-events="none"/>',
     )  # fmt: skip
@@ -86,7 +86,8 @@ def _paints(data: dict, start: int, uid: str) -> list[tuple[str, float]]:
 
 def _arcs(tokens: Panel, queries: np.ndarray, keys: np.ndarray) -> str:
     """Path data: from each key an arc with an arrow head to its query; a dot where they are the same token."""
-    return "".join(_arc(tokens.middle(j), tokens.middle(i)) for i, j in zip(queries, keys, strict=True))
+    pairs = zip(queries.tolist(), keys.tolist(), strict=True)
+    return "".join(_arc(tokens.middle(j), tokens.middle(i)) for i, j in pairs)
 
 
 def _arc(key: tuple[float, float], query: tuple[float, float]) -> str:

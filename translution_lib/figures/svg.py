@@ -23,7 +23,7 @@ class Drawing:
     pieces: tuple[str, ...]
     box: tuple[float, float, float, float]
 
-    def svg(self, uid: str, alt: str, width: float | None = None) -> str:
+    def svg(self, uid: str, alt: str, width: float | int | None = None) -> str:
         """The `<svg>` element: `uid` prefixes every id, `width` is the largest width in CSS pixels."""
         widest = width if width is not None else self.box[2] * 96 / 72
         return (
@@ -140,6 +140,6 @@ def _round(value: str, decimals: int) -> str:
     return re.sub(r"-?\d+\.\d+(?:e-?\d+)?", lambda m: _number(float(m[0]), decimals), value)
 
 
-def _number(value: float, decimals: int = 2) -> str:
+def _number(value: float | int, decimals: int = 2) -> str:
     text = f"{value:.{decimals}f}".rstrip("0").rstrip(".") if decimals else f"{value:.0f}"
     return "0" if text in ("-0", "") else text
