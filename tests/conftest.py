@@ -4,6 +4,7 @@ import os
 
 os.environ.setdefault("MPLBACKEND", "agg")
 
+import jaxtyping
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -26,3 +27,11 @@ def reproducible():
     torch.manual_seed(0)
     yield
     torch.set_default_dtype(dtype)
+
+
+@pytest.fixture
+def plain_types():
+    """Switch the enforced annotations off, so that bad input reaches the library's own checks."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

@@ -160,7 +160,7 @@ def offsets(shape: int | Sequence[int], *, cls: bool = False, causal: bool = Fal
     _check_options(sides, cls, causal, window, clip)
     reach = [min(size - 1, *(b for b in (window, clip) if b is not None), size - 1) for size in sides]
     axes = [range(0 if causal else -r, r + 1) for r in reach]
-    labels = tuple(product(*axes))
+    labels: tuple = tuple(product(*axes))
     index = _offset_ids(sides, reach, causal, window, clip)
     if cls:
         index, labels = _with_cls(index, len(labels)), labels + CLS_LABELS
@@ -226,7 +226,7 @@ def _is_int(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _positive(name: str, value: object) -> int:
+def _positive(name: str, value: int) -> int:
     if not (_is_int(value) and value >= 1):
         raise ValueError(f"{name} must be an integer ≥ 1, got {value!r}")
     return int(value)

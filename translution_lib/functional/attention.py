@@ -21,7 +21,9 @@ def self_attention_definition(x: Float[Tensor, "b n c"], w_q: Float[Tensor, "c e
 
     Args:
         x: features f, one row per token.
-        w_q, w_k, w_v: shared projections; the channels of head h are the h-th slice.
+        w_q: shared projection to queries; the channels of head h are the h-th slice.
+        w_k: shared projection to keys.
+        w_v: shared projection to values.
         heads: number of heads, divides e and e2.
         mask: True where query i may attend to key j; None allows all pairs.
 

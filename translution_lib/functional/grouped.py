@@ -57,7 +57,8 @@ def _zeros(shape: tuple, dtype: torch.dtype, *sources: Tensor | None) -> Tensor:
     Under ``torch.func.vmap`` the buffer must carry the mapped dimension as soon as anything added to it does, so it is
     made from an empty slice of everything that will be added.
     """
-    return sum(x[..., :0].sum() for x in sources if x is not None).new_zeros(shape, dtype=dtype)
+    empty = torch.stack([x[..., :0].sum() for x in sources if x is not None])
+    return empty.sum().new_zeros(shape, dtype=dtype)
 
 
 class _Scores(torch.autograd.Function):

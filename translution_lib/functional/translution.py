@@ -23,8 +23,10 @@ def translution_definition(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, 
 
     Args:
         x: features f, one row per token.
-        w_q, w_k, w_v: one matrix per relation, ``r c e``, read at ``relations.index[i, j]``; a weight ``c e`` is
-            shared by all pairs. What eq. (1) writes W^k[−δ] is stored under the relation of δ.
+        w_q: one matrix per relation, ``r c e``, read at ``relations.index[i, j]``; a weight ``c e`` is
+            shared by all pairs.
+        w_k: likewise; what eq. (1) writes W^k[−δ] is stored under the relation of δ.
+        w_v: likewise for the values; the number of its columns may differ.
         relations: which pairs share parameters, and which are masked.
         heads: number of heads; the channels of head h are the h-th slice.
 
@@ -57,9 +59,9 @@ def raw_scores(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, relations: R
     if w_q.ndim == 2 and w_k.ndim == 2:
         q, k = (rearrange(x @ w, "b n (h d) -> b h n d", h=heads) for w in (w_q, w_k))
         return q @ k.mT
-    s, w_q = (x @ w_q, None) if w_q.ndim == 2 else (x, w_q)
-    t, w_k = (x @ w_k, None) if w_k.ndim == 2 else (x, w_k)
-    return pair_scores(s, t, w_q, w_k, relations, heads)
+    s, per_pair_q = (x @ w_q, None) if w_q.ndim == 2 else (x, w_q)
+    t, per_pair_k = (x @ w_k, None) if w_k.ndim == 2 else (x, w_k)
+    return pair_scores(s, t, per_pair_q, per_pair_k, relations, heads)
 
 
 def mask_scores(a: Float[Tensor, "b h n n"], relations: Relations) -> Float[Tensor, "b h n n"]:

@@ -112,6 +112,10 @@ class SelfAttention(Attention):
     shape (n, dim), to its input; the models add theirs once, before the first layer.
     """
 
+    query: nn.Parameter
+    key: nn.Parameter
+    value: nn.Parameter
+
     def __init__(self, relations: Relations, dim: int, heads: int, *, absolute: bool = False, **options) -> None:
         super().__init__(relations, dim, heads, **options)
         for name in ("query", "key", "value"):

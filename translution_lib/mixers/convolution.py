@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from math import prod
 
-import math
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -42,7 +41,7 @@ class Convolution(nn.Module):
             raise ValueError(f"kernel_size must have {len(relations.shape)} sides, got {kernel_size!r}")
         if heads != 1:
             raise ValueError(f"heads must be 1: a convolution has no heads, got {heads!r}")
-        self.relations, self.dim = relations, dim
+        self.relations, self.dim, self.shape = relations, dim, relations.shape
         fan_in = dim * prod(sides)
         self.kernel = nn.Parameter(uniform((*sides, dim, dim), linear_bound(fan_in)))
         self.output = nn.Linear(dim, dim) if output else nn.Identity()
@@ -56,7 +55,7 @@ class Convolution(nn.Module):
         if relations.causal:
             past = F.pad(x.mT, (self.kernel.shape[0] - 1, 0))
             return self.output(F.conv1d(past, self.kernel.movedim((-1, -2), (0, 1))).mT)
-        return self.output(convolution(x, self.kernel, relations.shape))
+        return self.output(convolution(x, self.kernel, self.shape))
 
     def extra_repr(self) -> str:
         """Describe the layer without its weights."""

@@ -31,6 +31,16 @@ class LoRTranslution(Attention):
             without shared weights, or what :class:`Attention` refuses.
     """
 
+    query: nn.Parameter | None
+    key: nn.Parameter | None
+    value: nn.Parameter | None
+    query_low: nn.Parameter
+    key_low: nn.Parameter
+    value_low: nn.Parameter
+    query_core: nn.Parameter
+    key_core: nn.Parameter
+    value_core: nn.Parameter
+
     def __init__(self, relations: Relations, dim: int, heads: int, *, relative_dim: int | tuple[int, int] = 8,
                  shared: bool = True, variant: str = "printed", init: str = "fan_in", **options) -> None:
         super().__init__(relations, dim, heads, **options)
@@ -51,7 +61,9 @@ class LoRTranslution(Attention):
     @property
     def shared(self) -> tuple[Tensor, Tensor, Tensor] | None:
         """The shared query, key and value matrices, each (C, C′), or None."""
-        return None if self.query is None else (self.query, self.key, self.value)
+        if self.query is None or self.key is None or self.value is None:
+            return None
+        return self.query, self.key, self.value
 
     @property
     def low(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -64,26 +76,30 @@ class LoRTranslution(Attention):
         return self.query_core, self.key_core, self.value_core
 
     @property
-    def half(self) -> float:
+    def factor(self) -> float:
         """½ in the released variant with shared weights, 1 otherwise."""
         return 0.5 if self.variant == "released" and self.query is not None else 1.0
 
     def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
         """a_ij = (q_ij·k_ji + q_i·k_j) / √d with q_ij = f_i W1 W[δ]; d is the dimension of a full head."""
-        rel = self.relations_for(x)
-        wide = 0.0 if self.query is None else scores_definition(x, self.query, self.key, rel, self.heads)
-        if not self.relative_dim[1]:
-            return wide
-        w_q, w_k = (low @ core for low, core in zip(self.low[:2], self.cores[:2], strict=True))
-        small = scores_definition(x, w_q, w_k, rel, self.heads) * math.sqrt(self.relative_dim[1] / self.head_dim)
-        return self.half * (small + wide)
+        rel, shared, n = self.relations_for(x), self.shared, x.shape[1]
+        a = x.new_zeros(x.shape[0], self.heads, n, n)
+        if self.relative_dim[1]:
+            w_q, w_k = (low @ core for low, core in zip(self.low[:2], self.cores[:2], strict=True))
+            # scores_definition divides by the root of its own head dimension; eq. (2) divides by that of a full head.
+            scale = math.sqrt(self.relative_dim[1] / self.head_dim)
+            a = a + scale * scores_definition(x, w_q, w_k, rel, self.heads)
+        if shared is not None:
+            a = a + scores_definition(x, shared[0], shared[1], rel, self.heads)
+        return self.factor * a
 
     def values(self, alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
         """Return Σ_j α_ij f_j (W1 W[δ] W2 + W), head by head on the r channels of the core."""
         rel = self.relations_for(x)
-        relative = values_definition(alpha, x, self.value_low @ self.value_core, rel) @ self.value_up
-        wide = 0.0 if self.value is None else values_definition(alpha, x, self.value, rel)
-        return self.half * (relative + wide)
+        mixed = values_definition(alpha, x, self.value_low @ self.value_core, rel) @ self.value_up
+        if self.value is not None:
+            mixed = mixed + values_definition(alpha, x, self.value, rel)
+        return self.factor * mixed
 
     def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
         """Run the grouped products on the low dimension (appendix D)."""

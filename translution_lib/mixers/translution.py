@@ -29,6 +29,10 @@ class Translution(Attention):
         ValueError: letters outside "qkv", an unknown init, or what :class:`Attention` refuses.
     """
 
+    query: nn.Parameter
+    key: nn.Parameter
+    value: nn.Parameter
+
     def __init__(self, relations: Relations, dim: int, heads: int, *, relative: str = "qkv", init: str = "fan_in",
                  **options) -> None:
         super().__init__(relations, dim, heads, **options)

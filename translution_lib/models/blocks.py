@@ -6,6 +6,7 @@ Source: seed 000, Table 1; chapter "What it costs".
 from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import signature
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -63,7 +64,8 @@ def mixer_names(mixer: str | Sequence[str], depth: int) -> tuple[str, ...]:
     return names
 
 
-def make_blocks(names: Sequence[str], relations: Relations, dim: int, heads: int, ff: int, options: dict) -> nn.Sequential:
+def make_blocks(names: Sequence[str], relations: Relations, dim: int, heads: int, ff: int,
+                options: dict) -> nn.Sequential:
     """Return a stack of blocks, one per mixer name.
 
     The absolute embedding of the "absolute" mixer belongs to the model, which adds it once; its layers are plain
@@ -78,14 +80,14 @@ def _make(name: str, relations: Relations, dim: int, heads: int, options: dict, 
     known = options_of(name)
     strangers = [key for key in options if not any(key in options_of(other) for other in names)]
     if strangers:
-        raise ValueError(f"{strangers[0]} is not an option of {', '.join(sorted(set(names)))}; they know {sorted(known)}")
+        raise ValueError(f"{strangers[0]} is not an option of {', '.join(sorted(set(names)))}; "
+                         f"{name} knows {sorted(known)}")
     return mixer_named(name)(relations, dim=dim, heads=heads, **{k: v for k, v in options.items() if k in known})
 
 
 def options_of(name: str) -> set[str]:
     """Return the names of the options that a mixer takes, read from its class and the classes it extends."""
-    made = mixer_named(name)
-    classes = getattr(made, "func", made).__mro__
-    keywords = {p.name for cls in classes if "__init__" in vars(cls) and issubclass(cls, nn.Module)
-                for p in signature(cls.__init__).parameters.values() if p.kind is p.KEYWORD_ONLY}
+    made: Any = mixer_named(name)
+    classes = [c for c in getattr(made, "func", made).__mro__ if "__init__" in vars(c) and issubclass(c, nn.Module)]
+    keywords = {p.name for c in classes for p in signature(c.__init__).parameters.values() if p.kind is p.KEYWORD_ONLY}
     return keywords - {"absolute"} - ({"relative"} if name == "value-translution" else set())

@@ -76,7 +76,8 @@ class GPT(nn.Module):
     def forward(self, tokens: Int[Tensor, "b n"]) -> Float[Tensor, "b n vocabulary"]:
         """Return the logits of the next token at every place."""
         if tokens.ndim != 2 or not 1 <= tokens.shape[1] <= self.config.context:
-            raise ValueError(f"tokens must have the shape (batch, 1 to {self.config.context}), got {tuple(tokens.shape)}")
+            raise ValueError(f"tokens must have the shape (batch, 1 to {self.config.context}), "
+                             f"got {tuple(tokens.shape)}")
         x = self.embedding(tokens)
         if self.position is not None:
             x = x + self.position[: tokens.shape[1]]

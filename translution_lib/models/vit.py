@@ -97,7 +97,8 @@ class ViT(nn.Module):
         if not patch.isdigit():
             raise ValueError(f'name must be a letter and a patch size such as "A/12", got {name!r}')
         size = architecture(letter)
-        return cls(image_size, int(patch), channels, classes, size.dim, size.depth, size.heads, size.ff, mixer, **options)
+        return cls(image_size, int(patch), channels, classes, size.dim, size.depth, size.heads, size.ff, mixer,
+                   **options)
 
     def tokens(self, images: Float[Tensor, "b ch height width"]) -> Float[Tensor, "b n c"]:
         """Return the tokens that enter the first block: embedded patches, CLS first, places added if absolute."""

@@ -1,0 +1,57 @@
+"""Random relation tables, operators and inputs that the unit tests share."""
+
+import torch
+from hypothesis import strategies as st
+
+from translution_lib import Relations, offsets, pairs, shared
+
+F64 = torch.float64
+
+
+@st.composite
+def grids(draw, max_tokens: int = 12, max_dims: int = 3) -> tuple[int, ...]:
+    """Draw the sides of a small grid."""
+    sides: list[int] = []
+    for _ in range(draw(st.integers(1, max_dims))):
+        room = max_tokens
+        for side in sides:
+            room //= side
+        sides.append(draw(st.integers(1, max(1, room))))
+    return tuple(sides)
+
+
+@st.composite
+def tables(draw) -> Relations:
+    """Draw any kind of relation table, with up to 13 tokens."""
+    kind = draw(st.sampled_from(["offsets", "cls", "causal", "pairs", "shared"]))
+    window, clip = (draw(st.none() | st.integers(0, 4)) for _ in range(2))
+    if kind == "pairs":
+        return pairs(draw(st.integers(1, 5)))
+    if kind == "shared":
+        return shared(draw(st.integers(1, 7)), causal=draw(st.booleans()))
+    if kind == "causal":
+        return offsets(draw(st.integers(1, 9)), causal=True, window=window, clip=clip)
+    return offsets(draw(grids()), cls=kind == "cls", window=window, clip=clip)
+
+
+@st.composite
+def operators(draw) -> dict:
+    """Draw arguments of ``translution``: any table, any subset of relative weights, several heads and sizes."""
+    rel, heads = draw(tables()), draw(st.integers(1, 3))
+    b, c, d, d_v = (draw(st.integers(1, 3)) for _ in range(4))
+    relative = draw(st.sets(st.sampled_from("qkv")))
+    g = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
+
+    def weight(letter: str, e: int) -> torch.Tensor:
+        shape = (rel.count, c, e) if letter in relative else (c, e)
+        return torch.randn(shape, dtype=F64, generator=g).requires_grad_()
+
+    x = torch.randn(b, rel.n, c, dtype=F64, generator=g).requires_grad_()
+    return {"x": x, "w_q": weight("q", heads * d), "w_k": weight("k", heads * d), "w_v": weight("v", heads * d_v),
+            "relations": rel, "heads": heads}
+
+
+def gradients(y: torch.Tensor, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the gradients of a fixed random linear function of y."""
+    g = torch.randn(y.shape, dtype=y.dtype, generator=torch.Generator().manual_seed(7))
+    return list(torch.autograd.grad((y * g).sum(), inputs, allow_unused=True, materialize_grads=True))

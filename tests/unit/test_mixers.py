@@ -1,0 +1,250 @@
+"""The layers: fast form = equations, every option, types, transforms, compilation, saving, errors."""
+
+import copy
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.func import functional_call, grad, jacrev, vmap
+
+from tests.unit.strategies import F64, gradients, tables
+from translution_lib import MIXERS, Attention, LoRTranslution, SelfAttention, Translution, definition, offsets, shared
+from translution_lib.mixers import mixer_named
+from translution_lib.mixers.init import relation_bound
+
+NAMES = sorted(MIXERS)
+EVERY = [(name, {}) for name in NAMES] + [
+    *(("translution", {"relative": r, "head_dim": 3}) for r in ("", "q", "k", "v", "qk", "qv", "kv")),
+    ("lor-translution", {"relative_dim": (1, 3)}), ("lor-translution", {"relative_dim": 0}),
+    ("lor-translution", {"relative_dim": 0, "variant": "released"}),
+    ("lor-translution", {"relative_dim": 2, "shared": False}), ("lor-translution", {"variant": "released"}),
+    ("translution", {"init": "released", "output": False}), ("convolution", {"kernel_size": 2, "output": False}),
+]
+
+
+def build(name, relations=None, dim=4, **options):
+    """Build a layer in float64; a convolution has one head and no CLS token."""
+    conv = name == "convolution"
+    relations = relations or offsets((2, 3), cls=not conv)
+    return mixer_named(name)(relations, dim=dim, heads=1 if conv else 2, **options).to(F64)
+
+
+@pytest.mark.parametrize(("name", "options"), EVERY)
+@pytest.mark.parametrize("causal", [False, True])
+def test_forward_equals_the_equations(name, options, causal):
+    layer = build(name, offsets(5, causal=True) if causal else None, **options)
+    x = torch.randn(2, layer.relations.n, 4, dtype=F64, requires_grad=True)
+    inputs = [x, *layer.parameters()]
+    fast = layer(x)
+    with definition():
+        slow = layer(x)
+    assert fast.shape == x.shape
+    torch.testing.assert_close(fast, slow)
+    for a, b in zip(gradients(fast, inputs), gradients(slow, inputs), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@given(tables(), st.sampled_from(["", "q", "kv", "qkv"]))
+def test_any_table_serves_translution(rel, relative):
+    layer = Translution(rel, 4, 2, relative=relative).to(F64)
+    x = torch.randn(1, rel.n, 4, dtype=F64)
+    with definition():
+        expected = layer(x)
+    torch.testing.assert_close(layer(x), expected)
+    alpha = layer.weights(x)
+    assert (alpha[..., ~rel.mask] == 0).all()
+    torch.testing.assert_close(layer.output(layer.values(alpha, x)), expected)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES])
+def test_a_shorter_text_is_a_prefix(name):
+    layer = build(name, offsets(6, causal=True))
+    x = torch.randn(2, 6, 4, dtype=F64)
+    torch.testing.assert_close(layer(x[:, :4]), layer(x)[:, :4])
+    with pytest.raises(ValueError, match="7 tokens"):
+        layer(torch.randn(1, 7, 4, dtype=F64))
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "convolution"])
+def test_the_future_is_invisible(name):
+    layer = build(name, offsets(5, causal=True))
+    x = torch.randn(1, 5, 4, dtype=F64, requires_grad=True)
+    influence = torch.autograd.functional.jacobian(lambda y: layer(y).sum(-1), x)[0, :, 0].abs().sum(-1)
+    assert (influence.triu(1) == 0).all() and (influence.tril() > 0)[torch.tril(torch.ones(5, 5)) > 0].all()
+
+
+def test_self_attention_is_torch_multihead_attention():
+    """The same weights in torch's own layer give the same output."""
+    layer, oracle = SelfAttention(shared(5), 6, 2).to(F64), torch.nn.MultiheadAttention(6, 2, batch_first=True).to(F64)
+    with torch.no_grad():
+        oracle.in_proj_weight.copy_(torch.cat([layer.query, layer.key, layer.value], dim=1).T)
+        oracle.in_proj_bias.zero_()
+        oracle.out_proj.load_state_dict(layer.output.state_dict())
+    x = torch.randn(3, 5, 6, dtype=F64)
+    y, alpha = oracle(x, x, x, average_attn_weights=False)
+    torch.testing.assert_close(layer(x), y)
+    torch.testing.assert_close(layer.weights(x), alpha)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_lower_precision_stays_near_double(name, dtype):
+    """Half types accumulate in float32: the error stays within a few units of the type's own rounding."""
+    layer = build(name)
+    x = torch.randn(2, layer.relations.n, 4, dtype=F64)
+    expected = layer(x)
+    y = copy.deepcopy(layer).to(dtype)(x.to(dtype))
+    assert y.dtype == dtype
+    assert (y.to(F64) - expected).abs().max() < 8 * torch.finfo(dtype).eps * max(1.0, float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_half_gradients_stay_near_double(name):
+    layer = build(name)
+    x = torch.randn(2, layer.relations.n, 4, dtype=F64)
+    half = copy.deepcopy(layer).to(torch.bfloat16)
+    layer(x).square().sum().backward()
+    half(x.to(torch.bfloat16)).square().sum().backward()
+    for p, q in zip(layer.parameters(), half.parameters(), strict=True):
+        assert (p.grad - q.grad).norm() < 0.05 * p.grad.norm() + 1e-3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_autocast(name):
+    layer = build(name).to(torch.float32)
+    x = torch.randn(2, layer.relations.n, 4, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = layer(x)
+    assert y.dtype == torch.bfloat16
+    y.float().sum().backward()
+    assert (y - layer(x)).abs().max() < 0.05
+    assert all(p.grad.dtype == torch.float32 for p in layer.parameters()) and x.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", ["self-attention", "translution", "lor-translution", "convolution"])
+def test_compiled_layer_is_equal(plain_types, name):
+    layer = build(name)
+    x = torch.randn(2, layer.relations.n, 4, dtype=F64, requires_grad=True)
+    inputs, compiled = [x, *layer.parameters()], torch.compile(layer, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), layer(x))
+    for a, b in zip(gradients(compiled(x), inputs), gradients(layer(x), inputs), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_function_transforms(name):
+    """Per-sample gradients, an ensemble of weights, and a Jacobian agree with plain autograd."""
+    layer = build(name)
+    params, xs = dict(layer.named_parameters()), torch.randn(3, layer.relations.n, 4, dtype=F64)
+
+    def loss(p, x):
+        return functional_call(layer, p, (x[None],)).square().sum()
+
+    per_sample = vmap(grad(loss), in_dims=(None, 0))(params, xs)
+    ensemble = vmap(grad(loss), in_dims=(0, None))({k: torch.stack([v, 2 * v]) for k, v in params.items()}, xs[0])
+    for s in range(3):
+        expected = torch.autograd.grad(loss(params, xs[s]), list(params.values()))
+        torch.testing.assert_close([per_sample[k][s] for k in params], list(expected))
+    torch.testing.assert_close([ensemble[k][0] for k in params], [per_sample[k][0] for k in params])
+    jacobian = jacrev(lambda x: layer(x[None])[0])(xs[0])
+    torch.testing.assert_close(jacobian, torch.autograd.functional.jacobian(lambda x: layer(x[None])[0], xs[0]))
+
+
+@pytest.mark.parametrize(("name", "options"), EVERY)
+def test_state_dict_round_trip(name, options, tmp_path):
+    layer, other = build(name, **options), build(name, **options)
+    torch.save(layer.state_dict(), tmp_path / "layer.pt")
+    other.load_state_dict(torch.load(tmp_path / "layer.pt", weights_only=True))
+    x = torch.randn(1, layer.relations.n, 4, dtype=F64)
+    assert torch.equal(layer(x), other(x))
+    assert all(isinstance(p, torch.nn.Parameter) for p in layer.parameters()) and not list(layer.buffers())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_meta_layer_materialises(name):
+    with torch.device("meta"):
+        layer = build(name)
+    real = build(name)
+    x = torch.randn(1, layer.relations.n, 4, dtype=F64)
+    assert layer(x.to("meta")).shape == x.shape
+    layer.to_empty(device="cpu").load_state_dict(real.state_dict())
+    torch.testing.assert_close(layer(x), real(x))
+
+
+def test_dropout_drops_attention_weights_in_training_only():
+    layer = Translution(offsets(4), 4, 2, dropout=0.5).to(F64)
+    x = torch.randn(1, 4, 4, dtype=F64)
+    assert not torch.equal(layer(x), layer(x))
+    layer.eval()
+    assert torch.equal(layer(x), layer(x))
+    alpha = layer.weights(x)
+    torch.manual_seed(3)
+    dropped = layer.train().dropped(alpha)
+    torch.manual_seed(3)
+    torch.testing.assert_close(dropped, F.dropout(alpha, 0.5))
+
+
+@pytest.mark.parametrize(("init", "bound"), [("fan_in", 1 / math.sqrt(12)), ("released", 1 / 12)])
+def test_initial_weights(init, bound):
+    weight = Translution(offsets((5, 5)), 12, 2, init=init).query
+    assert weight.abs().max() <= bound
+    assert abs(float(weight.std()) / (bound / math.sqrt(3)) - 1) < 0.03
+    assert relation_bound(192, 192, "fan_in") / relation_bound(192, 192, "released") == pytest.approx(math.sqrt(192))
+
+
+def test_no_attribute_hides_one_of_torch():
+    """A layer still converts to half precision: nothing of ours overrides nn.Module's own names."""
+    for name in NAMES:
+        assert all(p.dtype == torch.float16 for p in build(name).half().parameters())
+
+
+def test_released_lor_halves_scores_and_values():
+    a = build("lor-translution", variant="printed")
+    b = build("lor-translution", variant="released")
+    b.load_state_dict(a.state_dict())
+    x = torch.randn(1, a.relations.n, 4, dtype=F64)
+    torch.testing.assert_close(b.scores(x), a.scores(x) / 2)
+    alpha = a.weights(x)
+    torch.testing.assert_close(b.values(alpha, x), a.values(alpha, x) / 2)
+
+
+T = offsets(4)
+
+
+@pytest.mark.parametrize(("call", "word"), [
+    (lambda: Translution(T, 6, 4), "heads"), (lambda: Translution(T, 6, 0), "heads"),
+    (lambda: Translution(T, 0, 1), "dim"), (lambda: Translution(T, 6.0, 1), "dim"),
+    (lambda: Translution(T, 6, 2, head_dim=0), "head_dim"), (lambda: Translution(T, 6, 2, relative="qx"), "relative"),
+    (lambda: Translution(T, 6, 2, relative="qq"), "relative"), (lambda: Translution(T, 6, 2, init="xavier"), "init"),
+    (lambda: Translution(T, 6, 2, dropout=1.0), "dropout"), (lambda: Translution(T, 6, 2, dropout=-0.1), "dropout"),
+    (lambda: Translution(T, 6, 2, head_dim=4, output=False), "output"),
+    (lambda: LoRTranslution(T, 6, 2, relative_dim=-1), "relative_dim"),
+    (lambda: LoRTranslution(T, 6, 2, relative_dim=(1, 2, 3)), "relative_dim"),
+    (lambda: LoRTranslution(T, 6, 2, relative_dim=(0, 2)), "relative_dim"),
+    (lambda: LoRTranslution(T, 6, 2, relative_dim=1.5), "relative_dim"),
+    (lambda: LoRTranslution(T, 6, 2, relative_dim=0, shared=False), "relative_dim"),
+    (lambda: LoRTranslution(T, 6, 2, variant="x"), "variant"),
+    (lambda: MIXERS["convolution"](shared(4), 6), "relations"),
+    (lambda: MIXERS["convolution"](offsets(4, cls=True), 6), "CLS"),
+    (lambda: MIXERS["convolution"](T, 6, 2), "heads"),
+    (lambda: MIXERS["convolution"](T, 6, kernel_size=0), "kernel_size"),
+    (lambda: MIXERS["convolution"](T, 6, kernel_size=(3, 3)), "kernel_size"),
+    (lambda: Translution(T, 6, 2)(torch.zeros(1, 5, 6)), "5 tokens"),
+    (lambda: Translution(T, 6, 2)(torch.zeros(1, 4, 5)), "5 channels"),
+    (lambda: Translution(T, 6, 2)(torch.zeros(4, 6)), "x must"),
+    (lambda: mixer_named("attention"), "mixer must be one of"),
+])
+def test_bad_input_is_named(plain_types, call, word):
+    with pytest.raises(ValueError, match=word):
+        call()
+
+
+def test_the_base_class_has_no_equations():
+    layer = Attention(T, 4, 2)
+    with pytest.raises(NotImplementedError):
+        layer.scores(torch.zeros(1, 4, 4))
+    with pytest.raises(NotImplementedError):
+        layer.values(torch.zeros(1, 2, 4, 4), torch.zeros(1, 4, 4))

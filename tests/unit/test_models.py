@@ -1,0 +1,108 @@
+"""The models: sizes of Table 1, shapes, hybrids, prefixes, the meta device, errors."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from translution_lib import GPT, MIXERS, SelfAttention, Translution, ViT, definition
+
+SMALL = {"image_size": 6, "patch_size": 3, "channels": 2, "classes": 5, "dim": 8, "depth": 2, "heads": 2, "ff": 12}
+TEXT = {"vocabulary": 11, "context": 6, "dim": 8, "depth": 2, "heads": 2, "ff": 12}
+
+
+@pytest.mark.parametrize("mixer", sorted(set(MIXERS) - {"convolution"}))
+@pytest.mark.parametrize("pool", ["cls", "mean"])
+def test_vit_runs_and_learns_from_every_parameter(mixer, pool):
+    model = ViT(**SMALL, mixer=mixer, pool=pool)
+    images = torch.randn(3, 2, 6, 6)
+    logits = model(images)
+    assert logits.shape == (3, 5)
+    with definition():
+        torch.testing.assert_close(model(images), logits, rtol=1e-4, atol=1e-5)
+    torch.nn.functional.cross_entropy(logits, torch.arange(3)).backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+
+
+@pytest.mark.parametrize("mixer", sorted(set(MIXERS) - {"convolution"}))
+def test_gpt_runs_is_causal_and_reads_prefixes(mixer):
+    model = GPT(**TEXT, mixer=mixer).double()
+    tokens = torch.randint(11, (2, 6))
+    logits = model(tokens)
+    assert logits.shape == (2, 6, 11)
+    torch.testing.assert_close(model(tokens[:, :4]), logits[:, :4])
+    changed = tokens.clone()
+    changed[:, 4] = (changed[:, 4] + 1) % 11
+    torch.testing.assert_close(model(changed)[:, :4], logits[:, :4])
+    assert not torch.allclose(model(changed)[:, 4], logits[:, 4])
+
+
+def test_convolution_models():
+    conv = {"mixer": "convolution", "heads": 1, "kernel_size": 3}
+    assert ViT(**{**SMALL, **conv}, pool="mean")(torch.randn(1, 2, 6, 6)).shape == (1, 5)
+    model = GPT(**{**TEXT, **conv}).double()
+    tokens = torch.randint(11, (1, 6))
+    torch.testing.assert_close(model(tokens[:, :3]), model(tokens)[:, :3])
+
+
+def test_hybrid_stack():
+    model = ViT(**SMALL, mixer=("translution", "self-attention"), relative="v")
+    assert [type(b.mixer) for b in model.blocks] == [Translution, SelfAttention]
+    assert model.blocks[0].mixer.relative == "v" and model.config.mixer == ("translution", "self-attention")
+    assert model(torch.randn(1, 2, 6, 6)).shape == (1, 5)
+
+
+def test_patches_keep_their_pixels():
+    """Token (y, x) reads the pixels of patch (y, x), in row-major order."""
+    model = ViT(**SMALL)
+    pixels = []
+    model.patches.register_forward_pre_hook(lambda _, args: pixels.append(args[0]))
+    images = torch.arange(72.0).view(1, 2, 6, 6)
+    model(images)
+    patch = images[0, :, 3:6, 0:3]
+    torch.testing.assert_close(pixels[0][0, 2], patch.permute(1, 2, 0).flatten())
+
+
+@given(st.sampled_from("ABC"), st.sampled_from([56, 32, 16]), st.sampled_from(["absolute", "translution"]))
+def test_named_architectures_build_on_meta(letter, patch, mixer):
+    with torch.device("meta"):
+        model = ViT.named(f"{letter}/{patch}", mixer=mixer)
+    assert model.relations.n == (224 // patch) ** 2 + 1
+    assert all(p.is_meta for p in model.parameters())
+    assert model(torch.empty(2, 3, 224, 224, device="meta")).shape == (2, 1000) if patch == 56 else True
+
+
+def test_absolute_embedding_is_added_once():
+    model = ViT(**SMALL, mixer="absolute")
+    assert model.position.shape == (5, 8) and all(b.mixer.position is None for b in model.blocks)
+    assert ViT(**SMALL, mixer="self-attention").position is None
+    assert ViT(**SMALL, mixer="translution", absolute=True).position is not None
+    assert GPT(**TEXT, mixer="absolute").position.shape == (6, 8)
+
+
+def test_pairs_encoding_has_one_matrix_per_pair():
+    assert ViT(**SMALL, encoding="pairs").blocks[0].mixer.query.shape[0] == 25
+
+
+def test_state_dict_round_trip(tmp_path):
+    a, b = ViT(**SMALL), ViT(**SMALL)
+    torch.save(a.state_dict(), tmp_path / "m.pt")
+    b.load_state_dict(torch.load(tmp_path / "m.pt", weights_only=True))
+    images = torch.randn(1, 2, 6, 6)
+    assert torch.equal(a(images), b(images))
+
+
+@pytest.mark.parametrize(("call", "word"), [
+    (lambda: ViT(**{**SMALL, "patch_size": 4}), "patch_size"), (lambda: ViT(**{**SMALL, "depth": 0}), "depth"),
+    (lambda: ViT(**{**SMALL, "ff": 0}), "ff"), (lambda: ViT(**SMALL, pool="max"), "pool"),
+    (lambda: ViT(**SMALL, encoding="x"), "encoding"), (lambda: ViT(**SMALL, mixer="x"), "mixer"),
+    (lambda: ViT(**SMALL, mixer=("translution",)), "mixer"), (lambda: ViT(**SMALL, kernel_size=3), "kernel_size"),
+    (lambda: ViT(**SMALL, mixer="value-translution", relative="v"), "relative"),
+    (lambda: ViT.named("D/12"), "name"), (lambda: ViT.named("A"), "name"), (lambda: GPT.named("Z"), "name"),
+    (lambda: ViT(**SMALL)(torch.zeros(1, 3, 6, 6)), "images"), (lambda: ViT(**SMALL)(torch.zeros(2, 6, 6)), "images"),
+    (lambda: GPT(**TEXT)(torch.zeros(1, 7, dtype=torch.long)), "tokens"),
+    (lambda: GPT(**{**TEXT, "context": 0}), "context"), (lambda: GPT(**TEXT, absolut=True), "absolut"),
+])
+def test_bad_input_is_named(plain_types, call, word):
+    with pytest.raises(ValueError, match=word):
+        call()

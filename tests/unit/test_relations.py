@@ -1,0 +1,119 @@
+"""Relation tables: numbering, counts, masks, errors; checked against a loop over the positions."""
+
+import copy
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.strategies import grids, tables
+from translution_lib import Relations, offsets, pairs, shared
+
+
+def bounded(low: int, high: int) -> st.SearchStrategy:
+    return st.none() | st.integers(low, high)
+
+
+@given(grids(), st.booleans(), bounded(0, 3), bounded(0, 3))
+def test_offsets_follow_the_convention(shape, cls, window, clip):
+    """Ids number the offsets p_i − p_j in row-major order; the three CLS roles come last."""
+    rel = offsets(shape, cls=cls, window=window, clip=clip)
+    bounds = [b for b in (window, clip) if b is not None]
+    axes = [range(-r, r + 1) for r in (min(s - 1, *bounds, s - 1) for s in shape)]
+    expected = list(product(*axes))
+    assert list(rel.labels[: len(expected)]) == expected
+    assert rel.labels[len(expected):] == (("cls", "cls←image", "image←cls") if cls else ())
+    positions = list(product(*(range(s) for s in shape)))
+    image = rel.index[int(cls):, int(cls):]
+    for (i, p), (j, q) in product(enumerate(positions), repeat=2):
+        delta = tuple(int(v) for v in np.subtract(p, q))
+        masked = window is not None and max(map(abs, delta)) > window
+        clipped = delta if clip is None else tuple(int(v) for v in np.clip(delta, -clip, clip))
+        assert image[i, j] == (-1 if masked else expected.index(clipped))
+    if cls:
+        n = len(expected)
+        assert rel.index[0, 0] == n and (rel.index[0, 1:] == n + 1).all() and (rel.index[1:, 0] == n + 2).all()
+
+
+@given(st.integers(1, 12), bounded(0, 5), bounded(0, 5))
+def test_causal_offsets_are_zero_to_n_minus_one(n, window, clip):
+    rel = offsets(n, causal=True, window=window, clip=clip)
+    for i, j in product(range(n), repeat=2):
+        delta = i - j
+        masked = delta < 0 or (window is not None and delta > window)
+        assert rel.index[i, j] == (-1 if masked else min(delta, n if clip is None else clip))
+    assert rel.count == min(b for b in (n - 1, window, clip) if b is not None) + 1
+    assert rel.labels == tuple((d,) for d in range(rel.count))
+
+
+@given(grids())
+def test_every_offset_has_its_number_of_pairs(shape):
+    """Offset δ joins ∏(size − |δ|) pairs, and together they are all n² pairs."""
+    rel = offsets(shape)
+    expected = [int(np.prod([s - abs(v) for s, v in zip(shape, delta, strict=True)])) for delta in rel.labels]
+    assert rel.sizes.tolist() == expected and sum(expected) == rel.n ** 2
+    assert rel.count == int(np.prod([2 * s - 1 for s in shape]))
+
+
+@given(tables())
+def test_groups_list_every_pair_once(rel):
+    i, j = rel.sorted_pairs
+    assert torch.equal(rel.index[i, j], torch.repeat_interleave(torch.arange(rel.count), rel.sizes))
+    assert len(set(zip(i.tolist(), j.tolist(), strict=True))) == len(i) == int(rel.mask.sum())
+    for r in range(rel.count):
+        a, b = rel.pairs_of(r)
+        assert (rel.index[a, b] == r).all() and len(a) == rel.sizes[r]
+        assert rel.id_of(rel.labels[r]) == r
+
+
+def test_known_tables():
+    assert offsets((7, 7), cls=True).count == 13 * 13 + 3
+    assert offsets((14, 14)).count == 729
+    assert pairs(50).count == 2500
+    assert shared(5).index.tolist() == [[0] * 5] * 5
+    assert offsets(3).index.tolist() == [[2, 1, 0], [3, 2, 1], [4, 3, 2]]
+    assert offsets(3, causal=True).index.tolist() == [[0, -1, -1], [1, 0, -1], [2, 1, 0]]
+
+
+@given(st.integers(1, 9), st.data())
+def test_a_causal_prefix_is_the_table_of_the_shorter_text(n, data):
+    m = data.draw(st.integers(1, n))
+    prefix = offsets(n, causal=True).for_length(m)
+    assert torch.equal(prefix.index, offsets(m, causal=True).index)
+    assert prefix.count == n and prefix.n == m
+
+
+def test_a_causal_prefix_keeps_window_and_clip():
+    rel = offsets(8, causal=True, window=3, clip=2)
+    assert torch.equal(rel.for_length(5).index, offsets(5, causal=True, window=3, clip=2).index)
+
+
+@pytest.mark.parametrize(("call", "word"), [
+    (lambda: offsets(0), "shape"), (lambda: offsets((3, -1)), "shape"), (lambda: offsets((3, 2.0)), "shape"),
+    (lambda: offsets(()), "shape"), (lambda: offsets(True), "shape"), (lambda: offsets((500, 500)), "shape"),
+    (lambda: offsets(3, clip=1.5), "clip"), (lambda: offsets(3, clip=-1), "clip"),
+    (lambda: offsets(3, clip=True), "clip"),
+    (lambda: offsets(3, window="2"), "window"), (lambda: offsets(3, window=-2), "window"),
+    (lambda: offsets(3, causal=True, cls=True), "causal"), (lambda: offsets((3, 3), causal=True), "causal"),
+    (lambda: pairs(0), "n must"), (lambda: pairs(2.5), "n must"), (lambda: shared(-1), "n must"),
+    (lambda: offsets(3).for_length(2), "tokens"), (lambda: offsets(3, causal=True).for_length(4), "tokens"),
+    (lambda: offsets(3).pairs_of(5), "relation"), (lambda: offsets(3).id_of((7,)), "label"),
+    (lambda: Relations(torch.zeros(2, 3, dtype=torch.long), 1, ("a",)), "index"),
+    (lambda: Relations(torch.zeros(2, 2, dtype=torch.long), 2, ("a",)), "labels"),
+    (lambda: Relations(torch.full((2, 2), 4), 1, ("a",)), "index"),
+    (lambda: Relations(torch.tensor([[0, 0], [-1, -1]]), 1, ("a",)), "row"),
+])
+def test_bad_input_is_named(plain_types, call, word):
+    with pytest.raises(ValueError, match=word):
+        call()
+
+
+def test_tables_survive_the_meta_device_and_copies():
+    with torch.device("meta"):
+        rel = offsets((3, 2), cls=True)
+    assert rel.index.device.type == "cpu" and int(rel.index.max()) == rel.count - 1
+    assert torch.equal(copy.deepcopy(rel).index, rel.index)
+    assert "count=18" in repr(rel)
