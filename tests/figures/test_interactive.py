@@ -86,13 +86,13 @@ def test_under_a_kernel_the_slider_draws_live(monkeypatch):
 
 
 def test_linked_maps_store_every_matrix_and_paint_the_start():
-    matrices = np.linspace(-1, 1, 6 * 4).reshape(6, 2, 2).round(3)
+    matrices = np.linspace(-4, 4, 6 * 4).reshape(6, 2, 2).round(3)
     output = figures.linked_maps((2, 3), matrices, alt="six matrices", cmap="diverging", start=5, text=2)
     data = data_of(output)
     np.testing.assert_array_equal(np.array(data["rows"]).reshape(6, 2, 2), matrices)
-    assert data["high"] == [1.0] * 6 and data["step"] == 3 and data["labels"][5] == "1, 2"
-    assert cells(output, "tl-r") == [(figures.palette.blue, pytest.approx(v, abs=6e-4)) for v in matrices[5].ravel()]
-    assert ">1.00</text>" in output.html and len(cells(output, "tl-l")) == 6
+    assert data["high"] == [4.0] * 6 and data["step"] == 3 and data["labels"][5] == "1, 2"
+    assert cells(output, "tl-r") == [(figures.palette.blue, pytest.approx(v / 4, abs=6e-4)) for v in matrices[5].ravel()]
+    assert ">4.00</text>" in output.html and len(cells(output, "tl-l")) == 6
 
 
 def test_linked_maps_take_a_function_and_scale_each_matrix():
