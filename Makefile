@@ -39,7 +39,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 unit: $(STAMP)
-	$(BIN)/pytest tests -n $(JOBS) $(SHAPES) --ignore=tests/book/built
+	$(BIN)/pytest tests translution_lib --doctest-modules -n $(JOBS) $(SHAPES) --ignore=tests/book/built
 
 notebooks: $(STAMP)
 	$(BIN)/pytest --nbval --nbval-current-env --nbval-cell-timeout=600 --nbval-sanitize-with=tests/book/nbval_sanitize.cfg \

@@ -38,7 +38,7 @@ def build_one(page: Path, out: Path) -> int:
         toc = Path(folder) / "_toc.yml"
         chapters: list[dict[str, str]] = [{"file": "book/back/bibliography"}]
         toc.write_text(yaml.safe_dump({"format": "jb-book", "root": name, "chapters": chapters}))
-        return jupyter_book("build", ".", "--toc", str(toc), "--path-output", str(out), "--keep-going")
+        return jupyter_book("build", ".", "--toc", str(toc), "--path-output", str(out), "-n", "--keep-going")
 
 
 def main() -> int:

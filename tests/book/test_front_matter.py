@@ -1,0 +1,66 @@
+"""The README and the files around it say what is true: their code runs, their commands and versions exist."""
+
+import re
+import tomllib
+
+import pytest
+import yaml
+from pages import ROOT, source
+
+import translution_lib
+
+DOCUMENTS = {"README.md": ROOT / "README.md", "running.md": source("book/front/running")}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
+CONSTRAINTS = (ROOT / "constraints.txt").read_text(encoding="utf8").splitlines()
+
+
+def blocks(document: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", DOCUMENTS[document].read_text(encoding="utf8"), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_the_python_in_it_runs(document, capsys):
+    examples = blocks(document, "python")
+    assert examples
+    for example in examples:
+        exec(compile(example, document, "exec"), {})
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_its_make_targets_exist(document):
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    named = set(re.findall(r"\bmake ([a-z]+)`", DOCUMENTS[document].read_text(encoding="utf8")))
+    named |= {name for block in blocks(document, "sh") for name in re.findall(r"^make ([a-z]+)", block, re.MULTILINE)}
+    assert {"book", "test", "lab"} <= named <= targets
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_its_experiment_has_these_parameters(document):
+    from papermill import inspect_notebook
+
+    commands = [line for block in blocks(document, "sh") for line in block.splitlines() if "papermill" in line]
+    assert commands
+    for command in commands:
+        known = inspect_notebook(str(ROOT / re.search(r"notebooks/\S+", command).group()))
+        assert set(re.findall(r"-p (\S+)", command)) <= set(known)
+
+
+def test_its_links_lead_somewhere():
+    links = re.findall(r"\]\(([^)#]+)\)", DOCUMENTS["README.md"].read_text(encoding="utf8"))
+    assert links
+    assert not [link for link in links if not re.match(r"https?:", link) and not (ROOT / link).exists()]
+
+
+def test_versions_agree():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf8"))
+    assert PROJECT["version"] == translution_lib.__version__ == str(citation["version"])
+
+
+def test_every_dependency_is_pinned_once():
+    names = [re.split(r"[=<>]", line)[0] for line in CONSTRAINTS if line]
+    normal = [name.lower().replace("_", "-") for name in names]
+    assert all(re.fullmatch(r"[\w.\-]+==[\w.!]+", line) for line in CONSTRAINTS if line)
+    assert len(normal) == len(set(normal))
+    wanted = PROJECT["dependencies"] + [d for extra in PROJECT["optional-dependencies"].values() for d in extra]
+    declared = {re.split(r"[\[=<>]", entry)[0].lower().replace("_", "-") for entry in wanted}
+    assert declared - {PROJECT["name"]} <= set(normal)
