@@ -72,7 +72,7 @@ def by_name(page: Page) -> str:
 
 def equations(text: str) -> list[str]:
     """The labels of displayed equations, in each of the ways in which MyST lets one write them."""
-    dollar = re.findall(r"\$\$[ \t]*\(([^()\s]+)\)", text)
+    dollar = re.findall(r"\$\$[ \t]*\(([A-Za-z][\w-]*)\)[ \t]*$", text, flags=re.MULTILINE)
     directive = re.findall(r"\{math\}[^\n]*\n:label:[ \t]*(\S+)", text)
     return dollar + directive + re.findall(r"\\label\{([^}]+)\}", text)
 
