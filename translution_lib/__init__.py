@@ -9,7 +9,7 @@ Every operator treats an ordered pair of tokens through the parameters of its re
 holds the equations and their fast forms, ``mixers`` the layers, ``models`` a ViT and a GPT, ``cost`` what they cost.
 """
 
-from translution_lib import cost, functional
+from translution_lib import cost, facts, functional
 from translution_lib.functional import translution
 from translution_lib.mixers import (
     MIXERS,
@@ -27,4 +27,5 @@ from translution_lib.relations import Relations, offsets, pairs, shared
 __version__ = "0.1.0"
 
 __all__ = ["GPT", "MIXERS", "Attention", "Convolution", "LoRTranslution", "Relations", "SelfAttention", "Translution",
-           "ValueTranslution", "ViT", "cost", "definition", "functional", "offsets", "pairs", "shared", "translution"]
+           "ValueTranslution", "ViT", "cost", "definition", "facts", "functional", "offsets", "pairs", "shared",
+           "translution"]

@@ -1,5 +1,6 @@
 """The cost of one mixing layer, from the layer itself or from its name and options; chapter "What it costs"."""
 
+from collections.abc import Callable
 from dataclasses import fields
 from math import prod
 
@@ -69,7 +70,7 @@ def _low_rank(relations, heads, relative_dim=8, shared: bool = True, **ignored) 
     return {"low": heads * low, "core": heads * core, "shared": shared}
 
 
-KINDS = {
+KINDS: dict[str, tuple[type[Layer], dict, Callable[..., dict]]] = {
     "self-attention": (SelfAttentionLayer, {}, _absolute),
     "absolute": (SelfAttentionLayer, {"absolute": True}, _absolute),
     "translution": (TranslutionLayer, {}, _relative),

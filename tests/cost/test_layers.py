@@ -1,0 +1,102 @@
+"""One mixing layer: the same cost from the layer and from its name, its parts by hand, bytes kept for backward."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.cost.strategies import ATTENTION, options
+from tests.unit.strategies import tables
+from translution_lib import MIXERS, LoRTranslution, SelfAttention, Translution, cost, definition, offsets, shared
+from translution_lib.models.blocks import options_of
+
+
+def known(name: str, drawn: dict) -> dict:
+    return {key: value for key, value in drawn.items() if key in options_of(name)}
+
+
+@given(st.sampled_from(ATTENTION), tables(), options(), st.integers(1, 3), st.integers(1, 4))
+def test_a_layer_and_its_name_cost_the_same(name, relations, drawn, heads, width):
+    with torch.device("meta"):
+        layer = MIXERS[name](relations, dim=heads * width, heads=heads, **known(name, drawn))
+    made = cost.layer.of(layer)
+    same = cost.layer.named(name, relations, heads * width, heads, **known(name, drawn))
+    assert (made.parameters, made.macs_as_printed, made.macs_true(), made.macs_true(True), made.macs_products) == (
+        same.parameters, same.macs_as_printed, same.macs_true(), same.macs_true(True), same.macs_products)
+    assert made.parameters == cost.count_parameters(layer)
+
+
+@given(st.sampled_from(ATTENTION), tables(), options(), st.integers(1, 3), st.integers(1, 3))
+def test_products_of_a_layer(name, relations, drawn, heads, batch):
+    layer = MIXERS[name](relations, dim=2 * heads, heads=heads, **known(name, drawn))
+    counted = cost.count_macs(layer, torch.zeros(batch, relations.n, 2 * heads))
+    assert counted == batch * cost.layer.of(layer).macs_products
+
+
+@given(tables(), st.sampled_from(["", "q", "k", "v", "qk", "kv", "qv", "qkv"]), st.integers(1, 3), st.integers(1, 3))
+def test_true_count_of_translution_pair_by_pair(relations, relative, heads, d):
+    """Count every vector–matrix product, dot product and weighted sum of eq. (1) one pair at a time."""
+    c, e, total = 5, heads * d, 0
+    for letter in "qkv":
+        total += c * e * (int(relations.mask.sum()) if letter in relative else relations.n)
+    for attended in relations.mask.flatten().tolist():
+        total += attended * 2 * e
+    layer = cost.layer.named("translution", relations, c, heads, head_dim=d, relative=relative, output=False)
+    assert layer.macs_true(attended_only=True) == total
+
+
+def test_ranks_and_subsets_end_at_self_attention():
+    rel = offsets((3, 3), cls=True)
+    plain = cost.layer.named("self-attention", rel, 12, 3)
+    nothing = cost.layer.named("translution", rel, 12, 3, relative="")
+    zero = cost.layer.named("lor-translution", rel, 12, 3, relative_dim=0)
+    for layer in (nothing, zero):
+        assert layer.parameters == plain.parameters and layer.macs_true() == plain.macs_true()
+        assert layer.macs_products == plain.macs_products
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+@pytest.mark.parametrize("relative", ["", "q", "k", "v", "qk", "kv", "qv", "qkv"])
+def test_saved_bytes_of_translution(relative, batch):
+    layer = Translution(offsets((2, 3), cls=True), dim=6, heads=2, head_dim=5, relative=relative)
+    x, made = torch.randn(batch, 7, 6), cost.layer.of(layer)
+    assert cost.count_saved_bytes(layer, x) == made.saved_bytes(batch)
+    with definition():
+        assert cost.count_saved_bytes(layer, x) == made.saved_bytes(batch, form="gather")
+    pair = batch * 7 * 7 * 4 * len(relative)
+    assert made.saved_bytes(batch, form="gather") - made.saved_bytes(batch, form="pairs") == pair * (6 + 6 * 10)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("settings", [{"relative_dim": 2}, {"relative_dim": (3, 1)}, {"shared": False},
+                                      {"relative_dim": 0}])
+def test_saved_bytes_of_low_rank(settings, batch):
+    layer = LoRTranslution(offsets((2, 3), cls=True), dim=6, heads=2, head_dim=5, **settings)
+    assert cost.count_saved_bytes(layer, torch.randn(batch, 7, 6)) == cost.layer.of(layer).saved_bytes(batch)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_saved_bytes_of_self_attention(batch):
+    layer = SelfAttention(offsets((2, 3)), dim=6, heads=2, head_dim=5)
+    assert cost.count_saved_bytes(layer, torch.randn(batch, 6, 6)) == cost.layer.of(layer).saved_bytes(batch)
+    with definition():
+        counted = cost.count_saved_bytes(layer, torch.randn(batch, 6, 6))
+    assert counted == cost.layer.of(layer).saved_bytes(batch, form="gather")
+
+
+def test_double_precision_doubles_the_bytes():
+    layer = Translution(offsets((2, 3)), dim=6, heads=2).double()
+    counted = cost.count_saved_bytes(layer, torch.randn(2, 6, 6, dtype=torch.float64))
+    assert counted == cost.layer.of(layer).saved_bytes(2, itemsize=8) == 2 * cost.layer.of(layer).saved_bytes(2)
+
+
+def test_tables_can_be_counted_too():
+    layer, x = Translution(offsets((2, 3)), dim=6, heads=2), torch.randn(1, 6, 6)
+    with definition():
+        assert cost.count_saved_bytes(layer, x, tables=True) == cost.count_saved_bytes(layer, x) + 3 * 36 * 8
+
+
+@pytest.mark.parametrize("bad", [{"batch": 0}, {"batch": True}, {"itemsize": 0}, {"form": "none"}])
+def test_bad_arguments_of_saved_bytes(bad, plain_types):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        cost.layer.named("translution", shared(3), 4, 2).saved_bytes(**bad)

@@ -1,0 +1,11 @@
+"""The numbers that the papers print, cell by cell, and what the library computes for them.
+
+``cells`` reads the tables of seeds 000, 002 and 003; ``recount`` computes a parameter or FLOPs cell of seed 000 anew;
+``ERRATA`` lists the cells that do not follow the formulas.
+"""
+
+from translution_lib.facts.cells import Cell, cells
+from translution_lib.facts.errata import ERRATA, Erratum
+from translution_lib.facts.recount import COUNTED, Recount, config_of, recount
+
+__all__ = ["COUNTED", "ERRATA", "Cell", "Erratum", "Recount", "cells", "config_of", "recount"]
