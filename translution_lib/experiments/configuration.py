@@ -3,10 +3,12 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
+
+C = TypeVar("C", bound="Configuration")  # typing.Self is beyond the checker of annotations in the tests
 
 # What can stand in a parameters cell; anything else in a notebook's namespace is code, not a parameter.
 PLAIN = (str, int, float, bool, list, dict, tuple, set, type(None))
@@ -24,7 +26,7 @@ class Configuration(BaseModel):
     PLACES: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
-    def of(cls, parameters: Mapping[str, Any]) -> Self:
+    def of(cls: type[C], parameters: Mapping[str, Any]) -> C:
         """The configuration with these parameters, the others at their defaults.
 
         Raises:
@@ -37,7 +39,7 @@ class Configuration(BaseModel):
             raise ValueError("\n".join([f"{cls.__name__}: {len(lines)} wrong parameter(s)", *lines])) from None
 
     @classmethod
-    def from_namespace(cls, namespace: Mapping[str, Any]) -> Self:
+    def from_namespace(cls: type[C], namespace: Mapping[str, Any]) -> C:
         """The configuration that a notebook's parameters cell describes: pass `globals()` right after that cell.
 
         Every plain value (number, string, list, …) in the namespace counts as a parameter, so that a misspelt one is

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import asdict, replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -78,7 +78,7 @@ class ImageClassificationConfig(Configuration):
     results_dir: str = Field("runs", min_length=1)
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _consistent(self) -> "ImageClassificationConfig":
         unknown = sorted({name for name in self.mixers if name not in MIXERS})
         if unknown:
             raise ValueError(f"mixer: got {', '.join(map(repr, unknown))}, expected one of {', '.join(sorted(MIXERS))}")

@@ -25,4 +25,5 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tu
     centre = p + z * z / (2 * n)
     margin = z * sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
-    return max(0.0, (centre - margin) / scale), min(1.0, (centre + margin) / scale)
+    # min and max undo rounding: with every success the upper end is exactly 1.
+    return max(0.0, min(p, (centre - margin) / scale)), min(1.0, max(p, (centre + margin) / scale))

@@ -1,5 +1,6 @@
 """One run of the image classification experiment, from its parameters to its record."""
 
+import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ from typing import Any
 
 import torch
 
+from translution_lib import cost
 from translution_lib.data import ImageSet, digits, mnist
 from translution_lib.experiments import environment
 from translution_lib.experiments.files import require_writable
@@ -71,6 +73,13 @@ class Run:
         self.model = build_model(self.config).to(self.config.device)
         return self.model
 
+    @property
+    def costs(self) -> dict[str, int]:
+        """Parameters, and multiply–adds of one image: as the papers count them, and all of them."""
+        model = self._built()
+        return {"parameters": cost.parameters(model), "macs_as_printed": cost.macs_as_printed(model),
+                "macs_true": cost.macs_true(model)}
+
     def train(self, after_epoch: Callable[[Epoch], None] | None = None) -> list[Epoch]:
         """Train, or go on training where a killed run stopped."""
         self.curve, self.resumed = train(self.config, self._built(), self.sets["train"], self.saved, after_epoch)
@@ -103,7 +112,8 @@ class Run:
         config, model = self.config, self._built()
         return Record(
             experiment="image-classification", name=config.name, parameters=config.parameters(), seed=config.seed,
-            model=asdict(model.config), cost=costs(model), evaluations=self.evaluations, curve=tuple(self.curve),
+            model=json.loads(json.dumps(asdict(model.config))), cost=self.costs,
+            evaluations=self.evaluations, curve=tuple(self.curve),
             data={split: describe(images) for split, images in self.sets.items()},
             versions=environment.versions(), source=self.source, device=environment.device(config.device),
             seconds=self._seconds(), resumed=self.resumed, peak_memory=environment.peak_memory(config.device),
@@ -148,10 +158,3 @@ def load_split(config: ImageClassificationConfig, split: str) -> ImageSet:
 def describe(images: ImageSet) -> DataSource:
     """What a record says about a split."""
     return DataSource(name=images.name, split=images.split, samples=len(images), sha256=dict(images.sha256))
-
-
-def costs(model: ViT) -> dict[str, int]:
-    """Parameters, and multiply–adds of one image: as the papers count them, and all of them."""
-    from translution_lib import cost
-    return {"parameters": cost.parameters(model), "macs_as_printed": cost.macs_as_printed(model),
-            "macs_true": cost.macs_true(model)}

@@ -1,0 +1,124 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from translution_lib import MIXERS, models
+from translution_lib.experiments import ARCHITECTURES, ImageClassificationConfig, build_model
+
+Config = ImageClassificationConfig
+
+
+def message(**parameters) -> str:
+    with pytest.raises(ValueError) as caught:
+        Config.of(parameters)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("parameters", "expected"), [
+    ({"epoch": 3}, "epoch: no such parameter"),
+    ({"epochs": "abc"}, "epochs: got 'abc' (str); input should be a valid integer"),
+    ({"epochs": 2.0}, "epochs: got 2.0 (float)"),
+    ({"epochs": True}, "epochs: got True (bool)"),
+    ({"epochs": 0}, "epochs: got 0 (int); input should be greater than or equal to 1"),
+    ({"run_name": 7}, "run_name: got 7 (int); input should be a valid string (papermill: pass a string that looks"),
+    ({"run_name": "../other"}, "run_name: got '../other' (str)"),
+    ({"learning_rate": 0.0}, "learning_rate: got 0.0 (float); input should be greater than 0"),
+    ({"learning_rate": float("nan")}, "learning_rate: got nan (float)"),
+    ({"weight_decay": -0.1}, "weight_decay: got -0.1"),
+    ({"seed": -1}, "seed: got -1"),
+    ({"data": "cifar"}, "data: got 'cifar' (str); input should be 'digits' or 'mnist'"),
+    ({"train_placement": "moving"}, "train_placement: got 'moving'"),
+    ({"device": "tpu"}, "device: got 'tpu'"),
+    ({"precision": "float16"}, "precision: got 'float16'"),
+    ({"architecture": "D"}, "architecture: got 'D'"),
+    ({"mixer": "attention"}, f"mixer: got 'attention', expected one of {', '.join(sorted(MIXERS))}"),
+    ({"mixer": "translution,self-attention,absolute"}, "mixer: got 3 names, expected 1 or one for each of 2 layers"),
+    ({"canvas": 7}, "canvas: got 7, expected at least 8"),
+    ({"canvas": 24, "data": "mnist"}, "canvas: got 24, expected at least 28"),
+    ({"patch_size": 5}, "patch_size: got 5, expected a divisor of the canvas, 24"),
+    ({"digit_size": 4}, "digit_size: got 4, expected 0 or at least 8"),
+    ({"digit_size": 28, "data": "mnist", "canvas": 84}, "digit_size: got 28, expected 0"),
+    ({"heads": 5}, "heads"),
+    ({"mixer_options": "{"}, "mixer_options: got '{', expected a JSON object"),
+    ({"mixer_options": "[1]"}, "mixer_options: got '[1]', expected a JSON object"),
+    ({"mixer_options": '{"rank": 2}'}, "the model cannot be built"),
+    ({"mixer_options": '{"dim": 2}'}, "the model cannot be built"),
+])
+def test_a_wrong_parameter_is_named_with_what_came_and_what_was_expected(parameters, expected):
+    assert expected in message(**parameters)
+
+
+def test_every_wrong_parameter_is_reported_at_once():
+    text = message(epochs=0, batch_size="x", other=1)
+    assert text.startswith("ImageClassificationConfig: 3 wrong parameter(s)")
+    assert all(name in text for name in ("epochs", "batch_size", "other"))
+
+
+def test_a_configuration_does_not_change():
+    with pytest.raises(ValueError, match="frozen"):
+        Config.of({}).epochs = 3
+
+
+NAMESPACE = {**Config.of({}).model_dump(), "__name__": "__main__", "_": "old output", "In": ["x"], "Out": {1: 2},
+             "json": json, "Config": Config, "print": print}
+
+
+def test_a_namespace_gives_its_parameters():
+    assert Config.from_namespace({**NAMESPACE, "epochs": 3}) == Config.of({"epochs": 3})
+
+
+@pytest.mark.parametrize("value", [1, 1.5, "x", True, None, [1], {"a": 1}])
+def test_a_namespace_with_another_plain_value_is_refused(value):
+    with pytest.raises(ValueError, match="epoch: no such parameter"):
+        Config.from_namespace({**NAMESPACE, "epoch": value})
+
+
+def test_a_namespace_that_lacks_a_parameter_is_refused():
+    with pytest.raises(ValueError, match="the parameters cell does not set epochs, seed"):
+        Config.from_namespace({name: value for name, value in NAMESPACE.items() if name not in ("seed", "epochs")})
+
+
+def test_the_papers_architectures_are_the_models():
+    for name, sizes in models.ARCHITECTURES.items():
+        assert Config.of({"architecture": name}).sizes == sizes
+    assert set(ARCHITECTURES) == {*models.ARCHITECTURES, "tiny"}
+
+
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 5), st.integers(1, 9))
+def test_own_sizes_replace_the_architectures(depth, heads, head_dim, ff):
+    config = Config.of({"depth": depth, "heads": heads, "dim": heads * head_dim, "ff": ff})
+    found = build_model(config).config
+    assert (found.depth, found.heads, found.dim, found.ff) == (depth, heads, heads * head_dim, ff)
+    assert (found.image_size, found.patch_size, found.channels, found.classes) == (24, 6, 1, 10)
+
+
+def test_a_mixer_for_each_layer_and_options_reach_the_model():
+    hybrid = build_model(Config.of({"mixer": "self-attention, translution"}))
+    assert hybrid.config.mixer == ("self-attention", "translution")
+    low = build_model(Config.of({"mixer": "lor-translution", "mixer_options": '{"relative_dim": 3}'}))
+    assert low.config.options == {"relative_dim": 3}
+
+
+changes = st.sampled_from([{"epochs": 9}, {"seed": 1}, {"mixer": "absolute"}, {"learning_rate": 1e-3},
+                           {"train_placement": "dynamic"}, {"precision": "bfloat16"}])
+
+
+@given(changes)
+def test_the_fingerprint_changes_with_what_changes_the_result(change):
+    assert Config.of(change).fingerprint() != Config.of({}).fingerprint()
+    assert Config.of(change).name != Config.of({}).name
+
+
+def test_the_fingerprint_and_the_parameters_leave_places_out():
+    here, there = Config.of({}), Config.of({"results_dir": "elsewhere", "data_root": "disk", "run_name": "mine"})
+    assert here.fingerprint() == there.fingerprint()
+    assert not {"results_dir", "data_root"} & set(there.parameters())
+    assert there.name == "mine"
+
+
+@given(changes)
+def test_a_configuration_returns_from_json(change):
+    config = Config.of(change)
+    assert Config.of(json.loads(json.dumps(config.parameters()))) == config

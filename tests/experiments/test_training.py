@@ -1,0 +1,246 @@
+import dataclasses
+from math import log
+
+import pytest
+import torch
+from torch import nn
+
+from translution_lib.data import ImageSet, place
+from translution_lib.experiments import ImageClassificationConfig, Run, checkpoint, read_record
+from translution_lib.experiments.seeds import derive, generator
+from translution_lib.experiments.training import TEST_SEED, batches, evaluate, learning_rate, train
+
+TINY = {"canvas": 16, "patch_size": 8, "dim": 8, "depth": 1, "heads": 1, "ff": 8, "epochs": 4, "batch_size": 32,
+        "train_samples": 80, "test_samples": 40, "train_placement": "dynamic"}
+
+
+class Killed(Exception):
+    pass
+
+
+def config(folder, **changes) -> ImageClassificationConfig:
+    return ImageClassificationConfig.of({**TINY, "results_dir": str(folder), **changes})
+
+
+def kill_after(number: int):
+    def after_epoch(epoch):
+        if epoch.number == number:
+            raise Killed
+    return after_epoch
+
+
+def begun(folder, **changes) -> Run:
+    run = Run.begin(config(folder, **changes))
+    run.load()
+    run.build()
+    return run
+
+
+def assert_same_weights(one: nn.Module, other: nn.Module):
+    for (name, ours), theirs in zip(one.state_dict().items(), other.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs), name
+
+
+def timeless(record) -> dict:
+    shown = record.model_dump(exclude={"seconds", "date", "peak_memory", "resumed", "source"})
+    return {**shown, "curve": [{k: v for k, v in epoch.items() if k != "seconds"} for epoch in shown["curve"]]}
+
+
+@pytest.mark.parametrize("mixer", ["translution", "self-attention"])
+@pytest.mark.parametrize("kills", [(1,), (3,), (4,), (1, 2)])
+def test_a_killed_and_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path, mixer, kills):
+    options = {"mixer": mixer, "mixer_options": '{"dropout": 0.2}'}
+    whole = begun(tmp_path / "whole", **options)
+    whole.train()
+    for number in kills:
+        with pytest.raises(Killed):
+            begun(tmp_path / "killed", **options).train(kill_after(number))
+        assert [path.name for path in (tmp_path / "killed").iterdir()] == [f"{whole.config.name}.checkpoint.pt"]
+    torch.manual_seed(99)  # whatever random state the new process is in
+    resumed = begun(tmp_path / "killed", **options)
+    resumed.train()
+    assert_same_weights(whole.model, resumed.model)
+    for run in (whole, resumed):
+        run.evaluate()
+    records = [run.finish() for run in (whole, resumed)]
+    assert timeless(records[0]) == timeless(records[1])
+    assert [record.resumed for record in records] == [0, len(kills)]
+    assert [path.name for path in (tmp_path / "killed").iterdir()] == [f"{whole.config.name}.json"]
+
+
+def test_the_seed_decides_the_result(tmp_path):
+    runs = [begun(tmp_path / str(k), seed=seed) for k, seed in enumerate([5, 5, 6])]
+    for run in runs:
+        run.train()
+    assert_same_weights(runs[0].model, runs[1].model)
+    assert not torch.equal(runs[0].model.head.weight, runs[2].model.head.weight)
+
+
+def test_a_checkpoint_of_other_parameters_is_refused(tmp_path):
+    with pytest.raises(Killed):
+        begun(tmp_path, run_name="mine").train(kill_after(1))
+    with pytest.raises(ValueError, match="mine.checkpoint.pt: a checkpoint of other parameters"):
+        begun(tmp_path, run_name="mine", learning_rate=1e-4).train()
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b"x" * 100])
+def test_a_damaged_checkpoint_is_named(tmp_path, damage):
+    path = tmp_path / "run.checkpoint.pt"
+    checkpoint.save(path, "abc", {"weights": torch.ones(3)})
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ValueError, match="run.checkpoint.pt: not a readable checkpoint"):
+        checkpoint.load(path, "abc")
+
+
+class Code:
+    """What a checkpoint must not hold: loading it would run code."""
+
+    def __reduce__(self):
+        return (print, ("this would be any program",))
+
+
+def test_a_checkpoint_cannot_run_code(tmp_path, capsys):
+    path = tmp_path / "run.checkpoint.pt"
+    torch.save({"fingerprint": "abc", "state": Code()}, path)
+    with pytest.raises(ValueError, match="not a readable checkpoint"):
+        checkpoint.load(path, "abc")
+    assert "program" not in capsys.readouterr().out
+
+
+def test_the_learning_rate_is_torchs_cosine():
+    run = config(".", epochs=7, learning_rate=0.3)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=7)
+    for epoch in range(7):
+        assert learning_rate(run, epoch) == pytest.approx(schedule.get_last_lr()[0], abs=1e-12)
+        optimizer.step()
+        schedule.step()
+
+
+def numbered(count: int) -> ImageSet:
+    """Images of 2 by 2 pixels; image k is filled with k + 1."""
+    images = torch.arange(1, count + 1, dtype=torch.uint8)[:, None, None, None].expand(count, 1, 2, 2).contiguous()
+    return ImageSet(images, torch.arange(count) % 10, "numbered", "train", {})
+
+
+class Watcher(nn.Module):
+    """A classifier that remembers what it saw."""
+
+    def __init__(self):
+        super().__init__()
+        self.logits, self.seen = nn.Parameter(torch.zeros(10)), []
+
+    def forward(self, images):
+        self.seen.append(images.detach())
+        return self.logits.expand(len(images), -1)
+
+
+def test_every_epoch_shows_every_image_once_in_a_new_order_at_new_places():
+    model = Watcher()
+    train(config(".", batch_size=7, epochs=3), model, numbered(50))
+    shown = torch.cat(model.seen).reshape(3, 50, 16, 16)
+    which = (shown.amax((2, 3)) * 255).round().int()
+    assert [len(part) for part in model.seen[:8]] == [7] * 7 + [1]
+    assert all(sorted(epoch.tolist()) == list(range(1, 51)) for epoch in which)
+    assert not torch.equal(which[0], which[1])
+    first, second = (epoch[order.argsort()] > 0 for epoch, order in zip(shown[:2], which[:2], strict=True))
+    assert int((first != second).any(-1).any(-1).sum()) > 40  # 225 places: most images moved
+
+
+def test_the_batch_size_changes_no_position():
+    images, order = numbered(30), torch.arange(30)
+    parts = [torch.cat([x for x, _ in batches(config(".", batch_size=size), images, "dynamic", order, generator(1))])
+             for size in (4, 30)]
+    assert torch.equal(*parts)
+
+
+def test_the_evaluation_counts_and_averages_as_by_hand():
+    images, model = numbered(25), Watcher()
+    model.logits.data[3] = 2.0
+    found = evaluate(config("."), model, images)
+    others, normaliser = 1.0, log(2.718281828459045**2 + 9)
+    for placement in ("static", "dynamic"):
+        assert (found[placement].n, found[placement].correct) == (25, 3)  # the labels 3, 13 and 23
+        loss = (22 * normaliser + 3 * (normaliser - 2)) / 25 * others
+        assert found[placement].loss == pytest.approx(loss, abs=1e-5)
+        assert found[placement].accuracy == 3 / 25
+    expected = place(images.pixels(torch.arange(25)), 16, "dynamic", generator(TEST_SEED, "test positions"))
+    assert torch.equal(model.seen[0], place(images.pixels(torch.arange(25)), 16, "static"))
+    assert torch.equal(model.seen[1], expected)
+
+
+def test_the_test_positions_do_not_depend_on_the_runs_seed():
+    models = Watcher(), Watcher()
+    for seed, model in enumerate(models):
+        evaluate(config(".", seed=seed), model, numbered(20))
+    assert torch.equal(models[0].seen[1], models[1].seen[1])
+
+
+def test_a_loss_that_is_no_number_stops_the_run():
+    model = Watcher()
+    model.logits.data[0] = float("nan")
+    with pytest.raises(FloatingPointError, match="epoch 1; try a smaller learning_rate"):
+        train(config("."), model, numbered(10))
+
+
+def test_streams_of_different_names_differ_and_repeat():
+    seeds = {derive(seed, name, epoch) for seed in (0, 1) for name in ("order", "positions") for epoch in (0, 1)}
+    assert len(seeds) == 8 and all(0 <= seed < 2**63 for seed in seeds)
+    assert derive(0, "order", 1) == derive(0, "order", 1)
+    assert derive(0, "weights") == 5147875554478041081  # the committed records were made with this stream
+
+
+def test_bfloat16_runs_and_is_recorded(tmp_path):
+    record = Run.begin(config(tmp_path, precision="bfloat16", epochs=1)).complete()
+    assert record.parameters["precision"] == "bfloat16"
+    assert record.curve[0].loss < 4
+
+
+def test_a_record_of_the_same_name_is_replaced_only_by_the_same_run(tmp_path):
+    first = Run.begin(config(tmp_path, run_name="mine", epochs=1)).complete()
+    again = Run.begin(config(tmp_path, run_name="mine", epochs=1)).complete()
+    assert timeless(first) == timeless(again)
+    with pytest.raises(ValueError, match="run_name: mine.json records a run with other parameters"):
+        Run.begin(config(tmp_path, run_name="mine", epochs=2))
+    assert timeless(read_record(tmp_path / "mine.json")) == timeless(first)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_device_that_is_not_there_is_refused_before_anything_runs(tmp_path):
+    with pytest.raises(ValueError, match="device: got 'cuda', but torch finds no GPU"):
+        Run.begin(config(tmp_path, device="cuda"))
+
+
+def test_mnist_without_a_folder_is_refused(tmp_path):
+    run = Run.begin(config(tmp_path, data="mnist", canvas=32))
+    with pytest.raises(ValueError, match="data_root: got '', expected the folder"):
+        run.load()
+
+
+def test_the_number_of_images_must_be_there(tmp_path):
+    run = Run.begin(config(tmp_path, train_samples=5000))
+    with pytest.raises(ValueError, match="5000.*1442"):
+        run.load()
+
+
+def test_the_record_holds_what_was_run(tmp_path):
+    run = begun(tmp_path)
+    run.train()
+    run.evaluate()
+    record = run.finish()
+    assert record == read_record(tmp_path / f"{record.name}.json")
+    assert record.cost["parameters"] == sum(p.numel() for p in run.model.parameters())
+    assert record.model["dim"] == 8 and record.data["train"].samples == 80 and record.data["test"].samples == 40
+    assert [epoch.number for epoch in record.curve] == [1, 2, 3, 4]
+    assert str(tmp_path) not in (tmp_path / f"{record.name}.json").read_text()
+    assert record.seconds["total"] >= record.seconds["train"] > 0 and record.peak_memory["process"] > 10**7
+
+
+def test_the_steps_need_a_model(tmp_path):
+    with pytest.raises(RuntimeError, match="build"):
+        Run.begin(config(tmp_path)).evaluate()
+
+
+def test_an_image_set_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        numbered(3).name = "other"
