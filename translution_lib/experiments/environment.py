@@ -4,24 +4,21 @@ import platform
 import resource
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+import translution_lib
+
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def versions() -> dict[str, str]:
     """Versions of Python and of what the numbers depend on."""
-    found = {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
-    try:
-        found["translution_lib"] = version("translution-book")
-    except PackageNotFoundError:  # imported from a checkout
-        found["translution_lib"] = "not installed"
-    return found
+    return {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__,
+            "translution_lib": translution_lib.__version__}
 
 
 def commit(package: Path = PACKAGE) -> dict[str, Any] | None:
