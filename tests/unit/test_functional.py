@@ -196,3 +196,20 @@ LOW, CORE, UP = (torch.zeros(3, 2),) * 3, (torch.zeros(7, 2, 2),) * 3, torch.zer
 def test_bad_input_is_named(plain_types, call, word):
     with pytest.raises(ValueError, match=word):
         call()
+
+
+@given(grids(), st.integers(1, 4), st.booleans(), st.integers(0, 999))
+def test_relation_kernel_puts_every_tap_at_its_offset(shape, size, cls, seed):
+    """Summing f_j K[relation of ij] over all pairs is the convolution."""
+    g = torch.Generator().manual_seed(seed)
+    rel, kernel = offsets(shape, cls=cls), torch.randn(*(size for _ in shape), 2, 3, dtype=F64, generator=g)
+    x = torch.randn(1, math.prod(shape), 2, dtype=F64, generator=g)
+    table = fn.relation_kernel(kernel, rel)[rel.index][int(cls):, int(cls):]
+    torch.testing.assert_close(torch.einsum("bjc,ijce->bie", x, table), fn.convolution_definition(x, kernel, shape))
+
+
+def test_relation_kernel_names_bad_input(plain_types):
+    with pytest.raises(ValueError, match="kernel"):
+        fn.relation_kernel(torch.zeros(3, 1, 1), offsets((2, 2)))
+    with pytest.raises(ValueError, match="kernel"):
+        fn.relation_kernel(torch.zeros(3, 1, 1), pairs(3))

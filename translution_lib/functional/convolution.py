@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from translution_lib.functional.checks import check_tokens
+from translution_lib.relations import Relations
 
 CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
@@ -53,6 +54,27 @@ def convolution(x: Float[Tensor, "b n c"], kernel: Tensor, shape: Sequence[int])
     return out.movedim(1, -1).flatten(1, -2)
 
 
+def relation_kernel(kernel: Tensor, relations: Relations) -> Float[Tensor, "r c e"]:
+    """Return one matrix per relation: K[−δ] where the tap κ = −δ is on the kernel, zero elsewhere.
+
+    Args:
+        kernel: the matrices K, shape (k_1, …, k_d, c, e).
+        relations: a table of offsets; its relations without an offset (those of a CLS token) get zero.
+
+    Raises:
+        ValueError: a kernel whose dimension is not that of the table's grid.
+    """
+    dims = None if relations.shape is None else len(relations.shape)
+    if kernel.ndim - 2 != dims:
+        raise ValueError(f"kernel must have {dims} sides and two channel axes, got {tuple(kernel.shape)}")
+    out = kernel.new_zeros(relations.count, *kernel.shape[-2:])
+    for index, tap in taps(kernel.shape[:-2]):
+        offset = tuple(-k for k in tap)
+        if offset in relations.labels:
+            out[relations.id_of(offset)] = kernel[index]
+    return out
+
+
 def _overlap(shape: Sequence[int], tap: Sequence[int]) -> tuple[list, list]:
     """Return the slices of the tokens p with p + κ in the grid, and of the tokens p + κ."""
     here = [slice(max(0, -k), max(0, min(size, size - k))) for size, k in zip(shape, tap, strict=True)]
@@ -70,4 +92,4 @@ def _check(x: Tensor, kernel: Tensor, shape: Sequence[int]) -> None:
         raise ValueError(f"kernel must have the shape {expected}, got {tuple(kernel.shape)}")
 
 
-__all__ = ["convolution", "convolution_definition", "taps"]
+__all__ = ["convolution", "convolution_definition", "relation_kernel", "taps"]
