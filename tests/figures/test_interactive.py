@@ -91,7 +91,8 @@ def test_linked_maps_store_every_matrix_and_paint_the_start():
     data = data_of(output)
     np.testing.assert_array_equal(np.array(data["rows"]).reshape(6, 2, 2), matrices)
     assert data["high"] == [4.0] * 6 and data["step"] == 3 and data["labels"][5] == "1, 2"
-    assert cells(output, "tl-r") == [(figures.palette.blue, pytest.approx(v / 4, abs=6e-4)) for v in matrices[5].ravel()]
+    opacities = [pytest.approx(v / 4, abs=6e-4) for v in matrices[5].ravel()]
+    assert cells(output, "tl-r") == [(figures.palette.blue, opacity) for opacity in opacities]
     assert ">4.00</text>" in output.html and len(cells(output, "tl-l")) == 6
 
 

@@ -17,13 +17,15 @@ figures.token_grid(weights[0], (7, 7))                        # one value per to
 figures.kernel_taps(kernel[:, :, 0, 0])                       # taps around zero
 figures.bars({"self-attention": 3.2, "translution": 7.9}, xlabel="million parameters")
 figures.loglog(n, {"attention": a, "translution": t}, xlabel="tokens n", ylabel="MACs")
-figures.overview()                                            # the whole book in one figure
 
 # Figures that move. Each holds a slider; without JavaScript, and in print, it shows its start.
 figures.frames(draw, [1, 2, 4, 8], label="relative dimension r", alt=lambda r: f"… for r = {r}")   # draw(r) -> figure
 figures.pointer_map(weights, (7, 7), alt="…", image=digit)    # (n, n): a query's row follows the pointer; cls=True
 figures.linked_maps((3, 3), matrices, alt="…", cmap="diverging", text=1)      # cell i on the left shows matrices[i]
 figures.relation_map(offsets((3, 3)), alt="…")                # a pair lights up all pairs that share its parameters
+
+figures.overview()                                            # the four operators in one still figure (no `show`)
+figures.overview_svg()                                        # the same as the text of an SVG file
 ```
 
 Outputs are `Output` objects: HTML for the page, ``figure: <alt>`` in a terminal, and under a kernel `frames` is a live
@@ -35,6 +37,7 @@ from .linked import linked_maps, pointer_map
 from .output import Output, show
 from .plots import bars, heatmap, kernel_taps, loglog, relation_table, token_grid
 from .relation_map import relation_map
+from .story import overview, overview_svg
 from .style import Palette, palette, use_style
 
 __all__ = [
@@ -46,6 +49,8 @@ __all__ = [
     "kernel_taps",
     "linked_maps",
     "loglog",
+    "overview",
+    "overview_svg",
     "palette",
     "pointer_map",
     "relation_map",
