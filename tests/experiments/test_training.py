@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from translution_lib import MIXERS
 from translution_lib.data import ImageSet, place
 from translution_lib.experiments import ImageClassificationConfig, Run, checkpoint, read_record
 from translution_lib.experiments.seeds import derive, generator
@@ -188,6 +189,13 @@ def test_streams_of_different_names_differ_and_repeat():
     assert len(seeds) == 8 and all(0 <= seed < 2**63 for seed in seeds)
     assert derive(0, "order", 1) == derive(0, "order", 1)
     assert derive(0, "weights") == 5147875554478041081  # the committed records were made with this stream
+
+
+@pytest.mark.parametrize("mixer", sorted(MIXERS))
+def test_every_mixer_trains(tmp_path, mixer):
+    record = Run.begin(config(tmp_path, mixer=mixer, epochs=2, pool="mean", learning_rate=0.01)).complete()
+    assert record.curve[1].loss < record.curve[0].loss
+    assert record.model["mixer"] == [mixer] and record.parameters["pool"] == "mean"
 
 
 def test_bfloat16_runs_and_is_recorded(tmp_path):
