@@ -15,6 +15,6 @@ from translution_lib.functional.translution import (
 
 __all__ = [
     "convolution", "convolution_definition", "gather_weight", "lor_translution", "lor_translution_definition",
-    "masked_softmax", "relation_kernel", "scores_definition", "self_attention", "self_attention_definition", "taps", "translution",
-    "translution_definition", "translution_scores", "translution_values", "values_definition",
+    "masked_softmax", "relation_kernel", "scores_definition", "self_attention", "self_attention_definition", "taps",
+    "translution", "translution_definition", "translution_scores", "translution_values", "values_definition",
 ]

@@ -49,8 +49,13 @@ def convolution(x: Float[Tensor, "b n c"], kernel: Tensor, shape: Sequence[int])
     _check(x, kernel, shape)
     if len(shape) not in CONV:
         return convolution_definition(x, kernel, shape)
-    image = x.unflatten(1, tuple(shape)).movedim(-1, 1)
-    out = CONV[len(shape)](image, kernel.movedim((-1, -2), (0, 1)), padding="same")
+    image, size = x.unflatten(1, tuple(shape)).movedim(-1, 1), kernel.shape[:-2]
+    if any(k % 2 == 0 for k in size):          # torch would pad a copy too, and warn
+        image = F.pad(image, [side for k in reversed(size) for side in ((k - 1) // 2, k // 2)])
+        padding = [0] * len(size)
+    else:
+        padding = [k // 2 for k in size]
+    out = CONV[len(shape)](image, kernel.movedim((-1, -2), (0, 1)), padding=padding)
     return out.movedim(1, -1).flatten(1, -2)
 
 
