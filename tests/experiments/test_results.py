@@ -1,0 +1,46 @@
+"""The committed records: each can be read, run again, and agrees with itself and with the library."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from translution_lib import cost
+from translution_lib.data import MNIST
+from translution_lib.experiments import ImageClassificationConfig, build_model, read_record, wilson_interval
+
+RESULTS = Path(__file__).resolve().parents[2] / "results"
+PATHS = sorted(RESULTS.rglob("*.json"))
+
+
+def test_there_are_results():
+    assert PATHS
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+class TestRecord:
+    def test_the_parameters_are_a_configuration_of_that_name(self, path):
+        record = read_record(path)
+        config = ImageClassificationConfig.of(record.parameters)
+        assert record.name == path.stem == config.name and record.seed == config.seed
+        assert len(record.curve) == config.epochs
+
+    def test_the_numbers_agree_with_each_other(self, path):
+        record = read_record(path)
+        assert set(record.evaluations) == {"static", "dynamic"}
+        for found in record.evaluations.values():
+            assert found.accuracy == found.correct / found.n and found.n == record.data["test"].samples
+            assert found.interval == pytest.approx(wilson_interval(found.correct, found.n, found.confidence), abs=1e-12)
+
+    def test_the_cost_is_the_models(self, path):
+        record = read_record(path)
+        with torch.device("meta"):
+            model = build_model(ImageClassificationConfig.of(record.parameters))
+        assert record.cost == {"parameters": cost.parameters(model), "macs_true": cost.macs_true(model),
+                               "macs_as_printed": cost.macs_as_printed(model)}
+
+    def test_the_code_was_committed_and_the_data_were_mnists(self, path):
+        record = read_record(path)
+        assert record.source is not None and record.source["dirty"] is False
+        read = {name: sha256 for part in record.data.values() for name, sha256 in part.sha256.items()}
+        assert record.parameters["data"] != "mnist" or read == dict(MNIST.sha256)
