@@ -9,7 +9,7 @@ from .svg import Drawing, fingerprint
 
 __all__ = ["frames"]
 
-_CONTROL = "display:flex;gap:.6em;justify-content:center;align-items:center;flex-wrap:wrap;margin:.4em 0"
+_CONTROL = "display:none;gap:.6em;justify-content:center;align-items:center;flex-wrap:wrap;margin:.4em 0"
 
 _SCRIPT = """for(const f of document.querySelectorAll('#%s:not([data-ready])')){f.dataset.ready=1;
 const d=JSON.parse(f.querySelector('.tl-data').textContent),s=f.querySelector('svg'),r=f.querySelector('input'),
@@ -63,17 +63,17 @@ def frames(
         data_script(_table(pictures, uid) | {"alts": alts, "values": texts}) + f"<script>{_SCRIPT % uid}</script>",
         f'class="tl-figure tl-interactive" id="{uid}"',
     )
-    return Output(html, alts[start], lambda: _widget(draw, values, texts, alts, label, start, width))
+    return Output(html, alts[start], lambda: _widget(draw, values, texts, alts, label, start, width, caption))
 
 
 def slider(label: str, texts: Sequence[str], start: int) -> str:
-    """A native slider over `texts`, hidden until a script moves it."""
+    """A native slider over `texts`, hidden until a script moves it; JupyterLab leaves its arrow keys to it."""
     room = min(0.55 * max(map(len, texts)) + 0.5, 16.0)  # so that the slider stays in place when the text changes
     return (
-        f'<div class="tl-control" style="{_CONTROL.replace("flex;", "none;", 1)}"><label style="display:contents">'
+        f'<div class="tl-control" style="{_CONTROL}"><label style="display:contents">'
         f'<span>{escape(label)}</span><input type="range" min="0" max="{len(texts) - 1}" step="1" value="{start}" '
         f'aria-label="{attribute(label)}" aria-valuetext="{attribute(texts[start])}" '
-        'style="flex:0 1 16em;min-width:8em">'
+        'data-lm-suppress-shortcuts="true" style="flex:0 1 16em;min-width:8em">'
         f'</label><output style="min-width:{room:.1f}em;text-align:left">{escape(texts[start])}</output></div>'
     )
 
@@ -102,7 +102,7 @@ def _table(pictures: Sequence[Drawing], uid: str) -> dict[str, list]:
     return {"parts": list(index), "frames": rows}
 
 
-def _widget(draw, values, texts, alts, label, start, width):
+def _widget(draw, values, texts, alts, label, start, width, caption):
     """The live face: a slider that calls `draw`."""
     import ipywidgets
 
@@ -112,7 +112,7 @@ def _widget(draw, values, texts, alts, label, start, width):
 
     def redraw(change=None) -> None:
         picture = render(draw(values[control.value]))
-        stage.value = picture.svg(fingerprint(*picture.pieces), alts[control.value], width)
+        stage.value = wrap(picture.svg(fingerprint(*picture.pieces), alts[control.value], width), caption)
 
     control.observe(redraw, "value")
     redraw()
