@@ -1,5 +1,6 @@
 """What the page receives: stable, self-contained, named and theme-aware markup."""
 
+import functools
 import re
 from html.parser import HTMLParser
 
@@ -58,7 +59,7 @@ def weights(n):
 MAKERS = {
     "show": lambda alt="a line": figures.show(line(), alt=alt, caption="A line."),
     "heatmap": lambda alt="cells": figures.show(figures.heatmap(weights(5), text=True, colorbar=True), alt=alt),
-    "large heatmap": lambda alt="many cells": figures.show(figures.heatmap(weights(30)), alt=alt),
+    "large heatmap": lambda alt="many cells": figures.show(figures.heatmap(weights(21)), alt=alt),
     "frames": lambda alt="lines": figures.frames(line, [1, 2, 3], label="slope", alt=alt, start=1),
     "pointer_map": lambda alt="rows": figures.pointer_map(weights(5), (2, 2), cls=True, alt=alt, text=True),
     "pointer_map on an image": lambda alt="digit": figures.pointer_map(weights(4), (2, 2), image=weights(8), alt=alt),
@@ -66,7 +67,14 @@ MAKERS = {
                                                          cmap="categorical", text=True),
     "relation_map": lambda alt="relations": figures.relation_map(offsets((2, 2), cls=True), alt=alt),
 }  # fmt: skip
-every_maker = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
+every_maker = pytest.mark.parametrize("name", MAKERS)
+
+
+@functools.cache
+def made(name):
+    """The figure of a maker, drawn once for all tests."""
+    figures.use_style()
+    return MAKERS[name]()
 
 
 @pytest.fixture(autouse=True)
@@ -77,13 +85,13 @@ def style():
 
 
 @every_maker
-def test_bytes_depend_on_the_arguments_alone(make):
-    assert make().html == make().html
+def test_bytes_depend_on_the_arguments_alone(name):
+    assert MAKERS[name]().html == made(name).html
 
 
 @every_maker
-def test_markup_is_a_named_figure_that_asks_no_other_host(make):
-    output = make()
+def test_markup_is_a_named_figure_that_asks_no_other_host(name):
+    output = made(name)
     page = Page(output.html)
     assert page.tags[0][0] == "figure" and page.tags[0][1]["class"].startswith("tl-figure")
     drawings = [attrs for tag, attrs in page.tags if tag == "svg"]
@@ -95,8 +103,8 @@ def test_markup_is_a_named_figure_that_asks_no_other_host(make):
 
 
 @every_maker
-def test_ids_are_unique_and_references_resolve(make):
-    one, two = Page(make().html), Page(make(alt="another").html)
+def test_ids_are_unique_and_references_resolve(name):
+    one, two = Page(made(name).html), Page(MAKERS[name](alt="another").html)
     assert len(set(one.ids)) == len(one.ids)
     assert not set(one.ids) & set(two.ids)
     assert one.references <= set(one.ids)
@@ -104,9 +112,9 @@ def test_ids_are_unique_and_references_resolve(make):
 
 @every_maker
 @pytest.mark.parametrize("alt", ["", "  \n"])
-def test_a_figure_without_words_is_refused(make, alt):
+def test_a_figure_without_words_is_refused(name, alt):
     with pytest.raises(ValueError, match="alt must say in words"):
-        make(alt=alt)
+        MAKERS[name](alt=alt)
     plt.close("all")
 
 

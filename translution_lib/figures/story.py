@@ -26,7 +26,8 @@ ALT = (
     "matrices: 9, 3 and 75 of size C by C; for LoR-Translution 3 of them, 4 thin factors and 75 small cores."
 )
 NOTE = (
-    f"Sizes of one layer without its output projection: n tokens, C\u00a0=\u00a0{CHANNELS} channels, R\u00a0=\u00a0{RANK}.",
+    "Sizes of one layer without its output projection: n tokens, "
+    f"C\u00a0=\u00a0{CHANNELS} channels, R\u00a0=\u00a0{RANK}.",
     "The squares below the tables are its matrices, drawn to scale.",
 )
 NAMES = ("Convolution", "Self-attention", "Translution", "LoR-Translution")
