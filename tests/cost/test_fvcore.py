@@ -7,7 +7,7 @@ import pytest
 import torch
 from einops import rearrange
 
-from translution_lib import LoRTranslution, SelfAttention, ViT, cost, definition
+from translution_lib import LoRTranslution, SelfAttention, Translution, ViT, cost, definition
 from translution_lib.functional.translution import gather_weight
 
 fvcore = pytest.importorskip("fvcore.nn")
@@ -35,6 +35,16 @@ def low_rank(self, x):
     alpha = (((q * k).sum(-1) + wide[0] @ wide[1].mT) / math.sqrt(self.head_dim)).softmax(-1)
     small = rearrange((alpha[..., None] * v).sum(3), "b h i d -> b i (h d)") @ self.value_up
     return rearrange(alpha @ wide[2], "b h n d -> b n (h d)") + small
+
+
+def pair_products(self, x):
+    """Eq. (1) with the dot products and the weighted sums of every pair written as matrix products."""
+    sides = (x[:, :, None, None], x[:, None, :, None], x[:, None, :, None])
+    vectors = [(side @ gather_weight(w, self.relations)).squeeze(-2)
+               for side, w in zip(sides, (self.query, self.key, self.value), strict=True)]
+    q, k, v = (rearrange(y, "b i j (h d) -> b h i j d", h=self.heads) for y in vectors)
+    alpha = ((q[..., None, :] @ k[..., None]).flatten(-3) / math.sqrt(self.head_dim)).softmax(-1)
+    return rearrange((alpha[..., None, :] @ v).squeeze(-2), "b h i d -> b i (h d)")
 
 
 def count(model: ViT) -> int:
@@ -75,6 +85,14 @@ def test_translution_is_counted_even_below_the_printed_rule():
     with definition():
         counted = count(model)
     assert counted == 75_195_072 == cost.macs_as_printed(model) - 6 * 2 * 17 ** 2 * 192
+
+
+def test_translution_with_its_dot_products_as_matrix_products_gives_the_printed_number(monkeypatch):
+    model, x = small("translution"), torch.randn(1, 10, 8)
+    expected = model.blocks[0].mixer(x)
+    monkeypatch.setattr(Translution, "mix", pair_products)
+    torch.testing.assert_close(model.blocks[0].mixer(x), expected)
+    assert count(model) == cost.macs_as_printed(model)
 
 
 def test_the_library_model_differs_by_one_norm():
