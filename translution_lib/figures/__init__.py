@@ -32,6 +32,7 @@ Outputs are `Output` objects: HTML for the page, ``figure: <alt>`` in a terminal
 ipywidget. Their bytes depend on their arguments alone.
 """
 
+from .attention_map import attention_map
 from .interactive import frames
 from .linked import linked_maps, pointer_map
 from .output import Output, show
@@ -43,6 +44,7 @@ from .style import Palette, palette, use_style
 __all__ = [
     "Output",
     "Palette",
+    "attention_map",
     "bars",
     "frames",
     "heatmap",

@@ -1,0 +1,119 @@
+"""A query's attention row and, beside it, the relation through which it reads each key."""
+
+import re
+from typing import Any
+
+import numpy as np
+
+from .interactive import data_script, slider
+from .output import Output, checked_alt, wrap
+from .panels import Panel, short, svg_element, token_places
+from .plots import _array
+from .style import legible, palette
+from .svg import fingerprint
+
+__all__ = ["attention_map"]
+
+_GAP = 28.0
+
+_SCRIPT = """for(const f of document.querySelectorAll('#%(uid)s:not([data-ready])')){f.dataset.ready=1;
+const d=JSON.parse(f.querySelector('.tl-data').textContent),q=c=>[...f.querySelectorAll(c)],s=f.querySelector('svg'),
+r=f.querySelector('input'),o=f.querySelector('output'),P=['.tl-l','.tl-r','.tl-m'].map(c=>q(c+' rect')),
+T=q('.tl-v text'),
+go=()=>{const i=+r.value;d.ids[i].forEach((k,j)=>{P[1][j].setAttribute('fill-opacity',d.rows[i][j]/d.high[i]);
+P[2][j].setAttribute('fill',k<0?'url(#%(uid)sm)':d.colours[k]);T[j].textContent=k<0?'':d.names[k];
+T[j].setAttribute('fill',k<0?'currentColor':d.inks[k])});
+q('.tl-a').forEach((a,n)=>['x','y'].forEach(c=>a.setAttribute(c,P[n][i].getAttribute(c))));
+o.value=d.labels[i];r.setAttribute('aria-valuetext',d.labels[i]);s.setAttribute('aria-label',d.alt+' '+d.labels[i])},
+to=i=>{if(i>=0&&i<P[0].length&&i!=r.value){r.value=i;go()}},
+at=e=>to(P[0].indexOf(document.elementFromPoint(e.clientX,e.clientY)));
+s.addEventListener('pointermove',at);s.addEventListener('pointerdown',at);r.addEventListener('input',go);
+r.addEventListener('keydown',e=>{const n={ArrowUp:-d.step,ArrowDown:d.step}[e.key];
+if(n){e.preventDefault();to(+r.value+n)}});
+f.querySelector('.tl-control').style.display='flex';go()}"""
+
+
+def attention_map(weights, relations, *, alt: str, caption: str | None = None, start: int | None = None) -> Output:
+    """Point at a query: its attention weights appear beside it, and the relation of each pair beside those.
+
+    The deepest blue is the largest weight of the selected query.
+
+    Args:
+        weights: attention weights (n, n), row = query, column = key; rows sum to one.
+        relations: the table of the pairs; it needs a grid of one or two dimensions.
+        alt: what the figure shows; the selected query is added to it.
+        caption: a line below the figure; it may hold simple HTML.
+        start: the query selected at first, default: the middle one.
+
+    Raises:
+        ValueError: if `alt` is empty, the shapes do not fit, or `start` is no token.
+    """
+    alt, rows = checked_alt(alt), np.asarray(_array(weights), dtype=float)
+    n, shape = relations.n, relations.shape
+    if shape is None or len(shape) > 2 or rows.shape != (n, n):
+        raise ValueError(f"weights must be {n} × {n} on a grid of one or two dimensions, got {rows.shape} on {shape}")
+    start = n // 2 if start is None else start
+    if not 0 <= start < n:
+        raise ValueError(f"start must be a token from 0 to {n - 1}, got {start}")
+    places = token_places(shape, relations.cls)
+    labels = _token_names(shape, relations.cls)
+    data = _data(rows, relations) | {"alt": alt, "labels": labels, "step": shape[-1]}
+    uid = fingerprint(alt, str(caption), *labels)
+    panels = _row_of_panels(places)
+    width, height = panels[-1].right + 2, panels[-1].bottom + 2
+    stage = svg_element(uid, f"{alt} {labels[start]}", width, height, _inside(panels, data, start, uid))
+    extra = data_script(data) + f"<script>{_SCRIPT % {'uid': uid}}</script>"
+    kind = f'class="tl-figure tl-interactive" id="{uid}"'
+    return Output(wrap(stage + slider("query", labels, start), caption, extra, kind), f"{alt} {labels[start]}")
+
+
+def _token_names(shape, cls: bool) -> list[str]:
+    names = [", ".join(map(str, p)) for p in np.ndindex(*shape)]
+    return ["CLS", *names] if cls else names
+
+
+def _data(rows: np.ndarray, relations) -> dict[str, Any]:
+    """What the script needs; a relation's name is its offset, and nothing for a role of CLS."""
+    colours = palette.categorical(relations.count)
+    names = [",".join(map(str, k)).replace("-", "−") if isinstance(k, tuple) else "cls" for k in relations.labels]
+    return {
+        "rows": [[float(short(v, 4)) for v in row] for row in rows],
+        "ids": relations.index.tolist(),
+        "high": [float(short(row.max(), 4)) for row in rows],
+        "colours": colours,
+        "inks": [legible(colour) for colour in colours],
+        "names": names,
+    }
+
+
+def _row_of_panels(places: np.ndarray) -> list[Panel]:
+    """Three panels side by side; a line of tokens gets one panel per row instead."""
+    panels: list[Panel] = []
+    flat = places[:, 1].max() == 0
+    for k in range(3):
+        corner = {"top": 22.0 + 66 * k} if flat else {"left": panels[-1].right + _GAP if panels else 0.0}
+        panels.append(Panel.fit(places, 360.0 if flat else 160.0, **corner))
+    return panels
+
+
+def _inside(panels: list[Panel], data: dict[str, Any], start: int, uid: str) -> str:
+    one, two, three = panels
+    ids, count = data["ids"][start], len(data["rows"])
+    fills = [data["colours"][k] if k >= 0 else f"url(#{uid}m)" for k in ids]
+    alphas = [v / data["high"][start] for v in data["rows"][start]]
+    return "".join([
+        one.label("query i"), two.label("weight α of key j"), three.label("its matrix: δ"),
+        one.cells("tl-l", [("transparent", 1.0)] * count),
+        two.cells("tl-r", [(palette.blue, alpha) for alpha in alphas]),
+        three.cells("tl-m", [(fill, 1.0) for fill in fills]),
+        _names(three, data, ids),
+        *(panel.frame("tl-a", start) for panel in panels),
+    ])  # fmt: skip
+
+
+def _names(panel: Panel, data: dict[str, Any], ids: list[int]) -> str:
+    """The relations' names in the cells, small enough for the longest of them."""
+    texts = [data["names"][k] if k >= 0 else "" for k in ids]
+    marks = panel.values("tl-v", texts, [data["inks"][k] if k >= 0 else "currentColor" for k in ids])
+    size = min(11.0, 1.45 * panel.side / max(map(len, data["names"])))
+    return re.sub(r'font-size="[^"]*"', f'font-size="{short(size, 1)}"', marks, count=1)
