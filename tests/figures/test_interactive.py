@@ -102,6 +102,11 @@ def test_linked_maps_take_a_function_and_scale_each_matrix():
     assert cells(output, "tl-r") == [(figures.palette.blue, 1.0)] * 4
 
 
+def test_texts_stand_out_from_their_cells():
+    output = figures.linked_maps(np.array([[0.0, 1.0]]), np.zeros((2, 1, 1)), alt="two cells", left_text=["pale", "full"])
+    assert 'fill="currentColor">pale<' in output.html and 'fill="#fff">full<' in output.html
+
+
 def test_linked_maps_refuse_shapes_that_do_not_fit():
     with pytest.raises(ValueError, match="right must hold one matrix for each of the 4 left cells, got 3"):
         figures.linked_maps((2, 2), np.zeros((3, 2, 2)), alt="matrices")

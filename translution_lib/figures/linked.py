@@ -97,16 +97,14 @@ def linked_maps(
         "alt": alt, "labels": list(labels), "text": 2 if text is True else int(text), "step": _row_length(left_places),
     }  # fmt: skip
     one, two = _layout(left_places, right_places)
-    colours = None if isinstance(left, tuple) or left_image is not None else _array(left).reshape(-1)
     uid = fingerprint(alt, str(caption), left_label, right_label, slider_label, *labels)
+    plain = isinstance(left, tuple) or left_image is not None
     inside = "".join([
         one.label(left_label), two.label(right_label),
         _background(one, left_image), _background(two, right_image, 0.5),
-        one.cells("tl-l", _paints(_data(colours[None], left_cmap, None, digits), 0, uid) if colours is not None
-                  else [("transparent", 1.0)] * count),
-        one.values("tl-w", left_text) if left_text is not None else "",
+        _left_cells(one, None if plain else _data(_array(left).reshape(1, -1), left_cmap, None, digits), left_text, uid),
         two.cells("tl-r", _paints(data, start, uid)),
-        two.values("tl-v", *_texts(data, start)) if text is not False else "",
+        two.values("tl-v", _texts(data, start), _inks(data, start)) if text is not False else "",
         one.frame("tl-a", start), two.frame("tl-b", start) if outline else "",
     ])  # fmt: skip
     edges = [one.right, two.right, one.left + text_width(left_label), two.left + text_width(right_label)]
@@ -212,15 +210,25 @@ def _paints(data: dict, i: int, uid: str) -> list[tuple[str, float]]:
     return [(masked, 1.0) if v is None else (data["colours"][v < 0], min(1.0, abs(v) / high)) for v in data["rows"][i]]
 
 
-def _texts(data: dict, i: int) -> tuple[list[str], list[str]]:
-    """Text and text colour of each cell of matrix i: what the script writes."""
+def _texts(data: dict, i: int) -> list[str]:
+    """Text of each cell of matrix i: what the script writes."""
     form = (lambda v: str(v)) if data["ids"] else (lambda v: f"{v:.{data['text']}f}".replace("-", "−"))
-    row, paints = data["rows"][i], _paints(data, i, "")
-    inks = [
+    return ["" if v is None else form(v) for v in data["rows"][i]]
+
+
+def _inks(data: dict, i: int) -> list[str]:
+    """A text colour for each cell of matrix i that stands out from its paint."""
+    return [
         "currentColor" if v is None or opacity <= 0.6 else data["inks"][v] if data["ids"] else "#fff"
-        for v, (_, opacity) in zip(row, paints, strict=True)
+        for v, (_, opacity) in zip(data["rows"][i], _paints(data, i, ""), strict=True)
     ]
-    return ["" if v is None else form(v) for v in row], inks
+
+
+def _left_cells(panel: Panel, data: dict | None, texts: Sequence[str] | None, uid: str) -> str:
+    """The left grid: coloured by the one matrix in `data`, or plain."""
+    paints = [("transparent", 1.0)] * len(panel.places) if data is None else _paints(data, 0, uid)
+    inks = None if data is None else _inks(data, 0)
+    return panel.cells("tl-l", paints) + (panel.values("tl-w", texts, inks) if texts is not None else "")
 
 
 def _background(panel: Panel, pixels, opacity: float = 1.0) -> str:
