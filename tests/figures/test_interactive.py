@@ -103,7 +103,8 @@ def test_linked_maps_take_a_function_and_scale_each_matrix():
 
 
 def test_texts_stand_out_from_their_cells():
-    output = figures.linked_maps(np.array([[0.0, 1.0]]), np.zeros((2, 1, 1)), alt="two cells", left_text=["pale", "full"])
+    values, matrices = np.array([[0.0, 1.0]]), np.zeros((2, 1, 1))
+    output = figures.linked_maps(values, matrices, alt="two cells", left_text=["pale", "full"])
     assert 'fill="currentColor">pale<' in output.html and 'fill="#fff">full<' in output.html
 
 

@@ -99,10 +99,11 @@ def linked_maps(
     one, two = _layout(left_places, right_places)
     uid = fingerprint(alt, str(caption), left_label, right_label, slider_label, *labels)
     plain = isinstance(left, tuple) or left_image is not None
+    ground = None if plain else _data(_array(left).reshape(1, -1), left_cmap, None, digits)
     inside = "".join([
         one.label(left_label), two.label(right_label),
         _background(one, left_image), _background(two, right_image, 0.5),
-        _left_cells(one, None if plain else _data(_array(left).reshape(1, -1), left_cmap, None, digits), left_text, uid),
+        _left_cells(one, ground, left_text, uid),
         two.cells("tl-r", _paints(data, start, uid)),
         two.values("tl-v", _texts(data, start), _inks(data, start)) if text is not False else "",
         one.frame("tl-a", start), two.frame("tl-b", start) if outline else "",
