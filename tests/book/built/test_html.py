@@ -12,19 +12,19 @@ from pages import by_name, pages
 # Typed and not derived: a book that lost a page must not pass because its table of contents lost it too.
 SENTENCES = {
     "book/front/welcome": "",
-    "book/front/notation": "",
-    "book/front/running": "",
-    "book/neighbours/convolution": "",
-    "book/neighbours/self_attention": "",
-    "book/neighbours/relations": "",
-    "book/translution/operator": "",
-    "book/translution/contains": "",
-    "book/translution/low_rank": "",
-    "book/translution/cost": "",
-    "book/back/errata": "",
-    "book/back/glossary": "",
-    "book/back/api": "",
-    "book/back/bibliography": "",
+    "book/front/notation": "Every displayed equation that states something has a number.",
+    "book/front/running": "Everything you see was computed once and stored with the page.",
+    "book/neighbours/convolution": "the other sign reflects the kernel",
+    "book/neighbours/self_attention": "Softmax weights are positive and sum to one.",
+    "book/neighbours/relations": "Operators on tokens differ in which ordered pairs share parameters.",
+    "book/translution/operator": "Pairs of one offset share one matrix product",
+    "book/translution/contains": "is not a softmax row",
+    "book/translution/low_rank": "two shared bases, one small core per offset",
+    "book/translution/cost": "The printed FLOPs come from a counter that ignores broadcasting.",
+    "book/back/errata": "The preprint reports curves and no table",
+    "book/back/glossary": "Reading zeros outside the grid",
+    "book/back/api": "One relation per offset",
+    "book/back/bibliography": "Attention is all you need",
 }
 OTHER_HOST = re.compile(r"^(?:[a-z]+:)?//", re.IGNORECASE)
 FETCHED = {
