@@ -13,7 +13,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PYTHON ?= $(shell for p in python3.12 python3.13 python3.11 python3 python; do \
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
   "$$p" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1 && { command -v "$$p"; break; }; done)
 JOBS ?= 2
 SHAPES := --jaxtyping-packages=translution_lib,beartype.beartype
