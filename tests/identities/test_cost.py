@@ -160,7 +160,7 @@ def test_gauge(shape, heads, d, more, seed):
         return torch.einsum("rchd,rhde->rche", w.unflatten(-1, (heads, d)), a).flatten(-2)
 
     same = functional.translution(x, turned(w_q, turn), turned(w_k, turn.inverse().mT), w_v, rel, heads)
-    torch.testing.assert_close(same, functional.translution(x, w_q, w_k, w_v, rel, heads))
+    torch.testing.assert_close(same, functional.translution_definition(x, w_q, w_k, w_v, rel, heads))
     jacobian = torch.autograd.functional.jacobian(lambda q, k: q @ k.mT, (w_q[0, :, :d], w_k[0, :, :d]))
     columns = torch.cat([j.flatten(0, 1).flatten(1) for j in jacobian], dim=1)
     assert int(torch.linalg.matrix_rank(columns, rtol=1e-9)) == d * (2 * c - d)
