@@ -46,15 +46,39 @@ def lor_translution_definition(x: Float[Tensor, "b n c"], low: Three, cores: Thr
     Raises:
         ValueError: shapes that do not fit the table or each other, heads that do not divide, an unknown variant.
     """
+    check_lor(x, low, cores, up, relations, heads, shared, variant)
+    a = lor_scores_definition(x, low, cores, up, relations, heads, shared, variant)
+    alpha = masked_softmax(a, relations.mask_on(x.device))
+    return lor_values_definition(alpha, x, low, cores, up, relations, shared, variant)
+
+
+def lor_scores_definition(x: Float[Tensor, "b n c"], low: Three, cores: Three, up: Float[Tensor, "r2 e"],
+                          relations: Relations, heads: int, shared: Three | None = None,
+                          variant: str = "printed") -> Float[Tensor, "b h n n"]:
+    """Return the scaled scores of all pairs by the literal equation, the masked ones included."""
     d = check_lor(x, low, cores, up, relations, heads, shared, variant)
-    half = 0.5 if variant == "released" and shared is not None else 1.0
     q = (x[:, :, None, None] @ low[0] @ gather_weight(cores[0], relations)).squeeze(-2)    # f_i W1q Wq[δ]
     k = (x[:, None, :, None] @ low[1] @ gather_weight(cores[1], relations)).squeeze(-2)    # f_j W1k Wk[−δ]
     q, k = (rearrange(y, "b i j (h r) -> b h i j r", h=heads) for y in (q, k))
-    a = (q * k).sum(-1) + (0 if shared is None else raw_scores(x, *shared[:2], relations, heads))
-    alpha = masked_softmax(half * a / math.sqrt(d), relations.mask_on(x.device))
-    relative = values_definition(alpha, x @ low[2], cores[2], relations) @ up
-    return half * (relative + (0 if shared is None else translution_values(alpha, x, shared[2], relations)))
+    a = (q * k).sum(-1)
+    if shared is not None:
+        a = a + raw_scores(x, *shared[:2], relations, heads)
+    return branch_weight(shared, variant) * a / math.sqrt(d)
+
+
+def lor_values_definition(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"], low: Three, cores: Three,
+                          up: Float[Tensor, "r2 e"], relations: Relations, shared: Three | None = None,
+                          variant: str = "printed") -> Float[Tensor, "b n e"]:
+    """Return Σ_j α_ij f_j (W1 W[δ] W2 + W) by the literal equation, head by head on the channels of the core."""
+    mixed = values_definition(alpha, x @ low[2], cores[2], relations) @ up
+    if shared is not None:
+        mixed = mixed + values_definition(alpha, x, shared[2], relations)
+    return branch_weight(shared, variant) * mixed
+
+
+def branch_weight(shared: Three | None, variant: str) -> float:
+    """Return ½ for the released variant, which averages the relative and the shared branch; 1 otherwise."""
+    return 0.5 if variant == "released" and shared is not None else 1.0
 
 
 def lor_translution(x: Float[Tensor, "b n c"], low: Three, cores: Three, up: Float[Tensor, "r2 e"],
@@ -70,26 +94,26 @@ def lor_scores(x: Float[Tensor, "b n c"], low: Three, cores: Three, up: Float[Te
                heads: int, shared: Three | None = None, variant: str = "printed") -> Float[Tensor, "b h n n"]:
     """Return the scaled scores of eq. (2), −∞ where a pair is masked; no tensor is larger than n·n·h or n·r."""
     d = check_lor(x, low, cores, up, relations, heads, shared, variant)
-    half = 0.5 if variant == "released" and shared is not None else 1.0
     a = None if shared is None else raw_scores(x, *shared[:2], relations, heads)
     if cores[0].shape[-1]:
         relative = pair_scores(x @ low[0], x @ low[1], cores[0], cores[1], relations, heads)
         a = relative if a is None else a + relative
     if a is None:
         a = x.new_zeros(x.shape[0], heads, relations.n, relations.n)
-    return mask_scores(half * a / math.sqrt(d), relations)
+    return mask_scores(branch_weight(shared, variant) * a / math.sqrt(d), relations)
 
 
 def lor_values(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"], low: Three, cores: Three,
                up: Float[Tensor, "r2 e"], relations: Relations, shared: Three | None = None,
                variant: str = "printed") -> Float[Tensor, "b n e"]:
     """Return (Σ_j α_ij f_j) Wv + (Σ_j α_ij (f_j W1v) Wv[δ]) W2v: appendix D, with f_j W1v computed once per token."""
-    half = 0.5 if variant == "released" and shared is not None else 1.0
     out = None if shared is None else translution_values(alpha, x, shared[2], relations)
     if cores[2].shape[-1]:
         relative = pair_values(alpha, x @ low[2], cores[2], relations) @ up
         out = relative if out is None else out + relative
-    return half * (x.new_zeros(*x.shape[:2], up.shape[-1]) if out is None else out)
+    if out is None:
+        return x.new_zeros(*x.shape[:2], up.shape[-1])
+    return branch_weight(shared, variant) * out
 
 
 def check_lor(x: Tensor, low: Three, cores: Three, up: Tensor, relations: Relations, heads: int,
@@ -110,4 +134,5 @@ def check_lor(x: Tensor, low: Three, cores: Three, up: Tensor, relations: Relati
     return check_heads(heads, e)
 
 
-__all__ = ["check_lor", "lor_scores", "lor_translution", "lor_translution_definition", "lor_values"]
+__all__ = ["check_lor", "lor_scores", "lor_scores_definition", "lor_translution", "lor_translution_definition",
+           "lor_values", "lor_values_definition"]

@@ -1,13 +1,16 @@
 """LoR-Translution as a layer. Source: seed 000, eq. (2), appendices D and G; chapter "LoR-Translution"."""
 
-import math
-
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from translution_lib.functional.checks import check_heads
-from translution_lib.functional.lor import VARIANTS, lor_scores, lor_values
-from translution_lib.functional.translution import scores_definition, values_definition
+from translution_lib.functional.lor import (
+    VARIANTS,
+    lor_scores,
+    lor_scores_definition,
+    lor_values,
+    lor_values_definition,
+)
 from translution_lib.mixers.attention import Attention
 from translution_lib.mixers.init import linear_bound, relation_bound, uniform
 from translution_lib.relations import Relations
@@ -75,31 +78,15 @@ class LoRTranslution(Attention):
         """The matrices of every relation, each (r, h·C¹, h·C²)."""
         return self.query_core, self.key_core, self.value_core
 
-    @property
-    def factor(self) -> float:
-        """½ in the released variant with shared weights, 1 otherwise."""
-        return 0.5 if self.variant == "released" and self.query is not None else 1.0
-
     def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
         """a_ij = (q_ij·k_ji + q_i·k_j) / √d with q_ij = f_i W1 W[δ]; d is the dimension of a full head."""
-        rel, shared, n = self.relations_for(x), self.shared, x.shape[1]
-        a = x.new_zeros(x.shape[0], self.heads, n, n)
-        if self.relative_dim[1]:
-            w_q, w_k = (low @ core for low, core in zip(self.low[:2], self.cores[:2], strict=True))
-            # scores_definition divides by the root of its own head dimension; eq. (2) divides by that of a full head.
-            scale = math.sqrt(self.relative_dim[1] / self.head_dim)
-            a = a + scale * scores_definition(x, w_q, w_k, rel, self.heads)
-        if shared is not None:
-            a = a + scores_definition(x, shared[0], shared[1], rel, self.heads)
-        return self.factor * a
+        rest = (self.low, self.cores, self.value_up)
+        return lor_scores_definition(x, *rest, self.relations_for(x), self.heads, self.shared, self.variant)
 
     def values(self, alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
         """Return Σ_j α_ij f_j (W1 W[δ] W2 + W), head by head on the r channels of the core."""
-        rel = self.relations_for(x)
-        mixed = values_definition(alpha, x, self.value_low @ self.value_core, rel) @ self.value_up
-        if self.value is not None:
-            mixed = mixed + values_definition(alpha, x, self.value, rel)
-        return self.factor * mixed
+        rest = (self.low, self.cores, self.value_up)
+        return lor_values_definition(alpha, x, *rest, self.relations_for(x), self.shared, self.variant)
 
     def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
         """Run the grouped products on the low dimension (appendix D)."""
