@@ -86,7 +86,8 @@ def compare(args: argparse.Namespace, argv: list[str]) -> dict:
     return {"benchmark": "translution-layer", "tokens": args.grid ** 2 + 1, **sizes, "dtype": "float32",
             "literal": literal, "grouped": grouped, "speed_ratio": literal["seconds"] / grouped["seconds"],
             "memory_ratio": literal["peak_bytes"] / grouped["peak_bytes"], "disagreement": worst,
-            "versions": {"python": platform.python_version(), "torch": torch.__version__, "translution_lib": __version__},
+            "versions": {"python": platform.python_version(), "torch": torch.__version__,
+                         "translution_lib": __version__},
             "machine": platform.machine()}
 
 
