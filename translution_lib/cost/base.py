@@ -16,8 +16,10 @@ class Layer:
     Attributes:
         tokens: n, the CLS token included.
         relations: number ρ of relations in the table.
-        attended: number |A| of pairs that are not masked.
-        dim, inner, heads: C, C′ and the number of heads.
+        attended: number of pairs that are not masked.
+        dim: C, channels of a token.
+        inner: C′, channels of all heads together.
+        heads: number of heads.
         output: whether the output map (C′ + 1)·C is there.
     """
 
@@ -41,7 +43,7 @@ class Layer:
 
     @property
     def macs_as_printed(self) -> int:
-        """Multiply–adds as the seed's FLOPs columns count them: a matrix per pair counts once per token."""
+        """Multiply–adds as the seed's FLOPs columns count them, a matrix per pair once per token."""
         return self.mixing_as_printed + self.output_macs
 
     def macs_true(self, attended_only: bool = False) -> int:
@@ -54,7 +56,7 @@ class Layer:
 
     @property
     def macs_products(self) -> int:
-        """Multiply–adds of the matrix products that the library's fast form runs: what ``count_macs`` sees."""
+        """Multiply–adds of the matrix products that the library's fast form runs; ``count_macs`` sees these."""
         return self.mixing_products + self.output_macs
 
     @property
