@@ -33,7 +33,7 @@ class SelfAttentionLayer(Layer):
     def saved_numbers(self, batch: int, form: str) -> int:
         """X, q, k, v and one log-sum per row; the other forms keep the attention weights as well."""
         n, kept = self.tokens, self.tokens * (self.dim + 3 * self.inner)
-        return kept + self.heads * (n if form == "fast" else n * n)
+        return kept + self.heads * (n if form in ("fast", "lean") else n * n)
 
 
 @dataclass(frozen=True)
@@ -101,18 +101,22 @@ class TranslutionLayer(Layer):
     def saved_numbers(self, batch: int, form: str) -> int:
         """Attention weights, and what each letter keeps."""
         n, pairs, c, e = self.tokens, self.pairs, self.dim, self.inner
-        extra = 0 if form == "fast" else len(self.relative) * pairs * (e + (c + c * e if form == "gather" else 0))
-        if form != "fast":
-            shared = 3 - len(self.relative)
-            return self.heads * pairs + extra + shared * n * e + (shared > 0) * n * c
-        return self.heads * pairs + n * self._fast_rows(batch)
+        if form in ("fast", "lean"):
+            return self.heads * pairs + n * self._fast_rows(batch)
+        extra = len(self.relative) * pairs * (e + (c + c * e if form == "gather" else 0))
+        shared = 3 - len(self.relative)
+        return self.heads * pairs + extra + shared * n * e + (shared > 0) * n * c
 
     def _fast_rows(self, batch: int) -> int:
-        """Numbers kept per token by the fast form; a batch of one needs no reordered copy of x."""
-        letters, c, e = self.relative, self.dim, self.inner
-        shared, reordered = 3 - len(letters), len(letters)
-        x = 1 if batch == 1 else reordered + (shared > 0)
-        return x * c + shared * e
+        """Numbers kept per token by the fast form: scores and values reorder x, which a batch of one does not need."""
+        shared, scores, values = 3 - len(self.relative), set("qk") & set(self.relative), "v" in self.relative
+        x = 1 if batch == 1 else bool(scores) + values + (shared > 0)
+        return x * self.dim + shared * self.inner
+
+    @property
+    def projected(self) -> tuple[str, int]:
+        """The relative letters, C′ channels."""
+        return self.relative, self.inner
 
 
 @dataclass(frozen=True)
@@ -154,6 +158,11 @@ class LoRLayer(Layer):
     def saved_numbers(self, batch: int, form: str) -> int:
         """Attention weights, x, the shared q, k, v, x·W1 of three letters, and the input of W2."""
         n, pairs, r1, r2 = self.tokens, self.pairs, self.low, self.core
-        per_pair = {"fast": 0, "pairs": r2, "gather": r2 + r1 + r1 * r2}[form]
-        tokens = self.dim + 3 * self.shared * self.inner + r2 + (3 * r1 if form == "fast" else 0)
+        per_pair = {"fast": 0, "lean": 0, "pairs": r2, "gather": r2 + r1 + r1 * r2}[form]
+        tokens = self.dim + 3 * self.shared * self.inner + r2 + (3 * r1 if form in ("fast", "lean") else 0)
         return self.heads * pairs + n * tokens + 3 * pairs * per_pair
+
+    @property
+    def projected(self) -> tuple[str, int]:
+        """All three letters, the channels of the cores."""
+        return ("qkv" if self.core else ""), self.core
