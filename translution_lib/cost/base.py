@@ -95,10 +95,41 @@ class Layer:
         keep = [form == "fast" and needed * size <= grouped.KEEP_BYTES for needed in (2, 1)]
         return (scores * keep[0] + values * keep[1]) * self.attended * width
 
+    keeps_weights = True
+    """Whether the attention weights of all pairs are kept."""
+
+    @property
+    def reads(self) -> int:
+        """Products that read the input of the layer as it is, token by token."""
+        return 0
+
+    def work_numbers(self, itemsize: int) -> tuple[int, int]:
+        """Numbers per sample that backward needs: while it goes through the values, through the scores."""
+        raise NotImplementedError
+
     @property
     def projected(self) -> tuple[str, int]:
         """Letters of "qkv" that are projected once per pair, and the channels of a projected pair."""
         return "", 0
+
+    def work(self, batch: int = 1, itemsize: int = 4) -> int:
+        """Bytes that backward through the fast form needs at its peak, besides what is saved and gradients of weights.
+
+        A leading count, not an exact one: small pieces are left out. Sums over relations take at least four bytes.
+        """
+        values, scores = self.work_numbers(itemsize)
+        return itemsize * batch * max(values, scores)
+
+    @property
+    def largest_weight(self) -> int:
+        """Numbers of the largest parameter."""
+        return self.dim * self.inner
+
+    def loop(self, rows: int, columns: int) -> int:
+        """Numbers per sample that the largest group of pairs needs in backward: rows, projections, their gradients."""
+        mirrored = self.group < self.attended and self.attended == self.pairs
+        gathered = (3 * self.group // 2 if mirrored else 2 * self.group) * rows
+        return gathered + self.group * (rows + 3 * columns)
 
     # What a kind of layer adds: everything before the output map.
     @property

@@ -35,6 +35,17 @@ class SelfAttentionLayer(Layer):
         n, kept = self.tokens, self.tokens * (self.dim + 3 * self.inner)
         return kept + self.heads * (n if form in ("fast", "lean") else n * n)
 
+    keeps_weights = False
+
+    @property
+    def reads(self) -> int:
+        """Query, key and value."""
+        return 3
+
+    def work_numbers(self, itemsize: int) -> tuple[int, int]:
+        """Gradients of the output, of q, k, v and of the input, once from each."""
+        return 0, self.tokens * (4 * self.inner + 2 * self.dim)
+
 
 @dataclass(frozen=True)
 class ConvolutionLayer(Layer):
@@ -64,6 +75,17 @@ class ConvolutionLayer(Layer):
     def saved_numbers(self, batch: int, form: str) -> int:
         """The input."""
         return self.tokens * self.dim
+
+    keeps_weights = False
+
+    @property
+    def largest_weight(self) -> int:
+        """The kernel."""
+        return self.weights
+
+    def work_numbers(self, itemsize: int) -> tuple[int, int]:
+        """Gradients of the output and of the input, and both in the order that a convolution wants."""
+        return 0, 4 * self.tokens * self.dim
 
 
 @dataclass(frozen=True)
@@ -118,6 +140,25 @@ class TranslutionLayer(Layer):
         """The relative letters, C′ channels."""
         return self.relative, self.inner
 
+    @property
+    def largest_weight(self) -> int:
+        """The matrices of one letter."""
+        return (self.relations if self.relative else 1) * self.dim * self.inner
+
+    @property
+    def reads(self) -> int:
+        """One per shared letter."""
+        return 3 - len(self.relative)
+
+    def work_numbers(self, itemsize: int) -> tuple[int, int]:
+        """The largest group beside tables of all pairs, and the sums over relations, in four bytes at least."""
+        n, c, e, wide = self.tokens, self.dim, self.inner, max(1, 4 // itemsize)
+        table, pairs = self.heads * self.pairs, self.heads * self.attended
+        values = n * (e + wide * c) + max(2 * pairs + self.loop(c, e), 3 * pairs + 2 * table)
+        scores = n * (1 + 2 * wide) * c + max(table + pairs + self.loop(c, e), 2 * table + pairs)
+        freed = table + n * e
+        return values, scores - freed
+
 
 @dataclass(frozen=True)
 class LoRLayer(Layer):
@@ -166,3 +207,22 @@ class LoRLayer(Layer):
     def projected(self) -> tuple[str, int]:
         """All three letters, the channels of the cores."""
         return ("qkv" if self.core else ""), self.core
+
+    @property
+    def largest_weight(self) -> int:
+        """The cores of one letter, or a shared matrix."""
+        return max(self.relations * self.low * self.core, self.dim * self.inner)
+
+    @property
+    def reads(self) -> int:
+        """W1 of three letters, and the shared query, key and value."""
+        return 3 + 3 * self.shared
+
+    def work_numbers(self, itemsize: int) -> tuple[int, int]:
+        """As Translution on the low dimension, beside the gradients of the shared part and of its scores."""
+        n, wide, group = self.tokens, max(1, 4 // itemsize), self.loop(self.low, self.core)
+        table, pairs = self.heads * self.pairs, self.heads * self.attended
+        dense = n * (self.dim + 2 * self.shared * self.inner) + self.shared * table
+        values = n * (self.core + wide * self.low) + max(2 * pairs + group, 3 * pairs + 2 * table)
+        scores = n * 2 * wide * self.low + max(table + pairs + group, 2 * table + pairs)
+        return dense + values, dense + scores - table
