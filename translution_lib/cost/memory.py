@@ -73,12 +73,13 @@ class Memory:
 
 
 def memory(model: Config | nn.Module, batch: int, dtype: str = "float32", optimizer: str = "adamw",
-           checkpoint: bool | None = None, autocast: str | None = None, device: str = "cuda") -> Memory:
+           checkpoint: bool | None = None, autocast: str | None = None, device: str = "cuda",
+           foreach: bool | None = None) -> Memory:
     """Return what a training step needs at its peak, by closed formula: nothing is built or run.
 
-    The optimizer's temporaries are those of torch's defaults: Adam and AdamW on a GPU go over all parameters at once
-    and make one temporary of the size of each (``foreach``); on a CPU they go parameter by parameter and make two of the
-    size of the largest. Plain and momentum SGD make none; weight decay of SGD and amsgrad are not counted.
+    Adam and AdamW either go over all parameters at once and make one temporary of the size of each (``foreach``, torch's
+    default on a GPU), or go parameter by parameter and make two of the size of the largest (its default on a CPU). Plain
+    and momentum SGD make none. Weight decay of SGD, and amsgrad, are not counted.
 
     Args:
         model: a ViT or a GPT, or the configuration of one.
@@ -87,7 +88,8 @@ def memory(model: Config | nn.Module, batch: int, dtype: str = "float32", optimi
         optimizer: "none" (forward and backward alone), "sgd", "momentum", "adam" or "adamw".
         checkpoint: whether blocks are computed again in backward; None reads the configuration.
         autocast: "bfloat16" for torch.autocast around the forward run of a float32 model, or None.
-        device: "cuda" or "cpu", whose optimizers and autocast rules differ.
+        device: "cuda" or "cpu", whose defaults and autocast rules differ.
+        foreach: the argument of that name of Adam and AdamW; None is torch's default.
 
     Raises:
         ValueError: a model, mixer, type, optimizer or device that is not known, a batch that is not a positive integer.
@@ -102,7 +104,8 @@ def memory(model: Config | nn.Module, batch: int, dtype: str = "float32", optimi
     state, given = STATES[optimizer] * weights, inputs(config, batch, p)
     again = config.checkpoint if checkpoint is None else checkpoint
     moments = _backward(config, layers, batch, p, again)
-    moments.append((0, weights, _temporaries(config, layers, p, optimizer, device)))
+    temporaries = _temporaries(config, layers, p, optimizer, device == "cuda" if foreach is None else foreach)
+    moments.append((0, weights, temporaries))
     k = max(range(len(moments)), key=lambda k: sum(moments[k]))
     saved, gradients, work = moments[k]
     return Memory(weights, gradients, state, given + saved, work, MOMENTS[k == len(moments) - 1])
@@ -151,11 +154,12 @@ def _backward(config: Config, layers: Sequence[Layer], batch: int, p: Precision,
     return moments
 
 
-def _temporaries(config: Config, layers: Sequence[Layer], p: Precision, optimizer: str, device: str) -> int:
+def _temporaries(config: Config, layers: Sequence[Layer], p: Precision, optimizer: str,
+                 foreach: bool) -> int:
     """Return the bytes of the temporaries of ``optimizer.step()``; see :func:`memory`."""
     if not optimizer.startswith("adam"):
         return 0
-    if device == "cuda":
+    if foreach:
         return p.weight * parameters(config)
     return 2 * p.weight * max(config.dim * config.ff, config.dim * getattr(config, "vocabulary", 0),
                               *(layer.largest_weight for layer in layers))

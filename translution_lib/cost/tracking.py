@@ -69,7 +69,8 @@ def count_memory(model: Config | nn.Module, batch: int, dtype: str = "float32", 
                  checkpoint: bool | None = None, autocast: str | None = None, device: str = "cpu") -> int:
     """Return the peak of real training steps, in bytes: what :func:`cost.memory` predicts, counted by running them.
 
-    Arguments as there; ``device`` is where to run. On "meta" nothing is computed, so that sizes do not matter.
+    Arguments as there; ``device`` is where to run. On "meta" nothing is computed, so that sizes hardly matter; there
+    autocast does not work, self-attention is not the fused kernel, and the optimizer is that of a CPU.
     """
     return count_peak_bytes(training(model, batch, dtype, optimizer, checkpoint, autocast, device))
 
@@ -83,7 +84,7 @@ def training(model: Config | nn.Module, batch: int, dtype: str = "float32", opti
     def run() -> None:
         with torch.device(device):
             made = build(config).to(getattr(torch, dtype))
-            inputs, targets = _batch(config, batch, next(made.parameters()).dtype)
+        inputs, targets = _batch(config, batch, next(made.parameters()))
         step = _optimizer(optimizer, made.parameters())
         for _ in range(2):
             with torch.autocast(device, torch.bfloat16) if autocast else nullcontext():
@@ -96,11 +97,12 @@ def training(model: Config | nn.Module, batch: int, dtype: str = "float32", opti
     return run
 
 
-def _batch(config: Config, batch: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _batch(config: Config, batch: int, like: Tensor) -> tuple[Tensor, Tensor]:
     if isinstance(config, ViTConfig):
-        images = torch.randn(batch, config.channels, config.image_size, config.image_size, dtype=dtype)
-        return images, torch.randint(config.classes, (batch,))
-    return tuple(torch.randint(config.vocabulary, size) for size in ((batch, config.context), (batch * config.context,)))
+        images = torch.randn(batch, config.channels, config.image_size, config.image_size)
+        return images.to(like), torch.randint(config.classes, (batch,), device=like.device)
+    tokens, following = torch.randint(config.vocabulary, (2, batch, config.context), device=like.device)
+    return tokens.clone(), following.flatten()
 
 
 def _optimizer(name: str, parameters) -> torch.optim.Optimizer | None:
