@@ -147,7 +147,7 @@ class _Scores(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         s, t, w_q, w_k, ctx.pairs, ctx.heads, _ = inputs
-        ctx.set_materialize_grads(False)                # else backward would be handed zeros of the size of what is kept
+        ctx.set_materialize_grads(False)        # else backward would be handed zeros of the size of what is kept
         ctx.mark_non_differentiable(*output[1:])
         ctx.save_for_backward(s, t, w_q, w_k, *output[1:])
 
@@ -252,7 +252,7 @@ class _Values(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         alpha, x, w, ctx.pairs, _ = inputs
-        ctx.set_materialize_grads(False)                # else backward would be handed zeros of the size of what is kept
+        ctx.set_materialize_grads(False)        # else backward would be handed zeros of the size of what is kept
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(alpha, x, w, output[1])
 
