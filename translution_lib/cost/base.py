@@ -74,8 +74,8 @@ class Layer:
         Args:
             batch: samples.
             itemsize: bytes of a number.
-            form: "fast" is what the library does: it keeps the projected pairs where they are small (``KEEP_BYTES`` of
-                ``functional.grouped``) and computes them again in backward elsewhere; "lean" never keeps them;
+            form: "fast" is what the library does: it computes the projected pairs again in backward, or keeps them
+                where ``KEEP_BYTES`` of ``functional.grouped`` is set and allows it; "lean" never keeps them;
                 "gather" gathers the matrix of every pair, as ``definition()`` and the authors' code do; "pairs" makes
                 the vectors of every pair, but no matrices.
 

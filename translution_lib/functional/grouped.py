@@ -318,7 +318,9 @@ class _ValuesBackward(torch.autograd.Function):
         return _looped(_ValuesBackward, info, in_dims, *args)
 
 
-KEEP_BYTES = 2**28
+# Projected pairs up to this size are kept for backward instead of being computed again: a trade of memory, N²·C′ numbers
+# a sample and side, against three of twelve products. By default nothing of that size is ever built.
+KEEP_BYTES = 0
 
 
 def _keep(pairs: Pairs, x: Tensor, width: int, sides: int) -> bool:
