@@ -1,7 +1,8 @@
 """What the benchmarks share: a plan of tasks, each measured in a process of its own, and the record of the results.
 
 A benchmark names its tasks and says how one of them is measured; :func:`main` does the rest. Time is the best of
-several runs. Memory is the peak of the first step above what the process held before it; libraries are loaded before that.
+several runs. Memory is the peak of the first step above what the process held before it; libraries are loaded before
+that.
 """
 
 import argparse

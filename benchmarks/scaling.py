@@ -3,8 +3,9 @@
     python benchmarks/scaling.py --write results/benchmarks/scaling.json
 
 Each sweep changes one size of ViT-A/12's layer (50 tokens, 192 channels, 3 heads, batch 8) and runs forward and
-backward of the grouped form. The sweep "form" compares the peak memory of the literal gather, of the grouped products that keep
-the vectors of all pairs, and of those that compute them again, against the number of tokens at batch 1.
+backward of the grouped form. The sweep "form" compares the peak memory of the literal gather, of the grouped
+products that keep the vectors of all pairs, and of those that compute them again, against the number of tokens at
+batch 1.
 """
 
 from contextlib import contextmanager, nullcontext
