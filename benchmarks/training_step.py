@@ -23,7 +23,7 @@ MODELS = (
     *({"table": 3, "model": f"{letter}/{patch}", "image": 224, "channels": 3, "classes": 1000}
       for patch in (56, 32, 16) for letter in "ABC"),
     *({"table": 7, "model": letter, "context": context} for letter, context in
-      (("A", 160), ("B", 160), ("C", 160), ("A", 512))),
+      (("A", 160), ("B", 160), ("C", 160), ("A", 512), ("B", 512))),
 )
 """The rows of the tables; images have a side in pixels, texts a length in tokens."""
 QUICK = ({"table": 3, "model": "A/112", "image": 224, "channels": 3, "classes": 10},

@@ -80,4 +80,4 @@ def test_the_plan_of_training_steps_covers_the_tables():
             "print(len(p), len({r['name'] for r in p}), {r['table'] for r in p})")
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "benchmarks", capture_output=True, text=True,
                           env=ENVIRONMENT)
-    assert done.stdout.split(maxsplit=2) == ["45", "15", "{2, 3, 7}\n"], done.stderr
+    assert done.stdout.split(maxsplit=2) == ["48", "16", "{2, 3, 7}\n"], done.stderr
