@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.cost.strategies import ATTENTION, options
 from tests.unit.strategies import tables
 from translution_lib import MIXERS, LoRTranslution, SelfAttention, Translution, cost, definition, offsets, shared
+from translution_lib.functional import grouped
 from translution_lib.models.blocks import options_of
 
 
@@ -55,12 +56,24 @@ def test_ranks_and_subsets_end_at_self_attention():
         assert layer.macs_products == plain.macs_products
 
 
+@pytest.fixture(params=["keep", "recompute"])
+def policy(request, monkeypatch):
+    """Run a test with the projected pairs kept for backward, and with them computed again."""
+    monkeypatch.setattr(grouped, "KEEP_BYTES", 2**30 if request.param == "keep" else 0)
+    return request.param
+
+
 @pytest.mark.parametrize("batch", [1, 2, 3])
 @pytest.mark.parametrize("relative", ["", "q", "k", "v", "qk", "kv", "qv", "qkv"])
-def test_saved_bytes_of_translution(relative, batch):
+def test_saved_bytes_of_translution(relative, batch, policy):
     layer = Translution(offsets((2, 3), cls=True), dim=6, heads=2, head_dim=5, relative=relative)
     x, made = torch.randn(batch, 7, 6), cost.layer.of(layer)
     assert cost.count_saved_bytes(layer, x) == made.saved_bytes(batch)
+    if policy == "recompute":
+        assert made.saved_bytes(batch) == made.saved_bytes(batch, form="lean")
+    else:
+        kept = batch * 7 * 7 * 10 * 4 * len(relative)
+        assert made.saved_bytes(batch) == made.saved_bytes(batch, form="lean") + kept
     with definition():
         assert cost.count_saved_bytes(layer, x) == made.saved_bytes(batch, form="gather")
     pair = batch * 7 * 7 * 4 * len(relative)
@@ -70,9 +83,22 @@ def test_saved_bytes_of_translution(relative, batch):
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("settings", [{"relative_dim": 2}, {"relative_dim": (3, 1)}, {"shared": False},
                                       {"relative_dim": 0}])
-def test_saved_bytes_of_low_rank(settings, batch):
+def test_saved_bytes_of_low_rank(settings, batch, policy):
     layer = LoRTranslution(offsets((2, 3), cls=True), dim=6, heads=2, head_dim=5, **settings)
     assert cost.count_saved_bytes(layer, torch.randn(batch, 7, 6)) == cost.layer.of(layer).saved_bytes(batch)
+
+
+@pytest.mark.parametrize("relative", ["q", "k", "qk", "qkv"])
+@pytest.mark.parametrize("room", range(-1, 3))
+def test_scores_and_values_keep_their_pairs_each_for_itself(relative, room, monkeypatch):
+    """The bound is that of one call: two projected sides for the scores, one for the values."""
+    layer, x = Translution(offsets(5, causal=True), dim=6, heads=2, relative=relative), torch.randn(2, 5, 6)
+    side = 2 * 15 * 6 * 4
+    monkeypatch.setattr(grouped, "KEEP_BYTES", side * room)
+    assert cost.count_saved_bytes(layer, x) == cost.layer.of(layer).saved_bytes(2)
+    made = cost.layer.of(layer)
+    kept = (room >= 2) * len(set(relative) & set("qk")) + (room >= 1) * ("v" in relative)
+    assert made.saved_bytes(2) - made.saved_bytes(2, form="lean") == kept * side
 
 
 @pytest.mark.parametrize("batch", [1, 3])

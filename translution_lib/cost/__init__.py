@@ -13,6 +13,7 @@ the same for one mixing layer. Source: seed 000, section 3.4 and Tables 2–8, 1
 from translution_lib.cost import layer
 from translution_lib.cost.base import FORMS, Layer
 from translution_lib.cost.counting import count_macs, count_parameters, count_saved_bytes
+from translution_lib.cost.memory import CARDS, Memory, memory, smallest_card
 from translution_lib.cost.model import (
     config_of,
     layers_of,
@@ -22,6 +23,7 @@ from translution_lib.cost.model import (
     parameters,
     saved_bytes,
 )
+from translution_lib.cost.tracking import count_memory, count_peak_bytes
 
 __all__ = ["FORMS", "Layer", "config_of", "count_macs", "count_parameters", "count_saved_bytes", "layer", "layers_of",
            "macs_as_printed", "macs_products", "macs_true", "parameters", "saved_bytes"]

@@ -6,7 +6,9 @@ relations, C = dim, C′ = inner = heads · head dimension. Source: seed 000, se
 
 from dataclasses import dataclass
 
-FORMS = ("fast", "gather", "pairs")
+from translution_lib.functional import grouped
+
+FORMS = ("fast", "gather", "pairs", "lean")
 
 
 @dataclass(frozen=True)
@@ -16,9 +18,12 @@ class Layer:
     Attributes:
         tokens: n, the CLS token included.
         relations: number ρ of relations in the table.
-        attended: number |A| of pairs that are not masked.
-        dim, inner, heads: C, C′ and the number of heads.
+        attended: number of pairs that are not masked.
+        dim: C, channels of a token.
+        inner: C′, channels of all heads together.
+        heads: number of heads.
         output: whether the output map (C′ + 1)·C is there.
+        group: most pairs that the fast form multiplies at once, those of a relation and of its mirror image.
     """
 
     tokens: int
@@ -28,6 +33,7 @@ class Layer:
     inner: int
     heads: int
     output: bool = True
+    group: int = 0
 
     @property
     def pairs(self) -> int:
@@ -41,7 +47,7 @@ class Layer:
 
     @property
     def macs_as_printed(self) -> int:
-        """Multiply–adds as the seed's FLOPs columns count them: a matrix per pair counts once per token."""
+        """Multiply–adds as the seed's FLOPs columns count them, a matrix per pair once per token."""
         return self.mixing_as_printed + self.output_macs
 
     def macs_true(self, attended_only: bool = False) -> int:
@@ -54,7 +60,7 @@ class Layer:
 
     @property
     def macs_products(self) -> int:
-        """Multiply–adds of the matrix products that the library's fast form runs: what ``count_macs`` sees."""
+        """Multiply–adds of the matrix products that the library's fast form runs; ``count_macs`` sees these."""
         return self.mixing_products + self.output_macs
 
     @property
@@ -68,18 +74,64 @@ class Layer:
         Args:
             batch: samples.
             itemsize: bytes of a number.
-            form: "fast" is the library's form; "gather" gathers the matrix of every pair, as ``definition()`` and the
-                authors' code do; "pairs" makes the vectors of every pair, but no matrices.
+            form: "fast" is what the library does: it keeps the projected pairs where they are small (``KEEP_BYTES`` of
+                ``functional.grouped``) and computes them again in backward elsewhere; "lean" never keeps them; "gather"
+                gathers the matrix of every pair, as ``definition()`` and the authors' code do; "pairs" makes the vectors
+                of every pair, but no matrices.
 
         Raises:
             ValueError: a batch or itemsize that is not a positive integer, an unknown form.
         """
         if form not in FORMS:
             raise ValueError(f"form must be one of {FORMS}, got {form!r}")
-        for name, value in (("batch", batch), ("itemsize", itemsize)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be an integer ≥ 1, got {value!r}")
-        return itemsize * batch * (self.saved_numbers(batch, form) + self.output * self.tokens * self.inner)
+        check_positive(batch=batch, itemsize=itemsize)
+        kept = 0 if form in ("gather", "pairs") else self.kept(batch, itemsize, form)
+        numbers = self.saved_numbers(batch, form) + kept + self.output * self.tokens * self.inner
+        return itemsize * batch * numbers
+
+    def kept(self, batch: int, itemsize: int, form: str = "fast") -> int:
+        """Numbers per sample of the projected pairs that the fast form keeps for backward."""
+        sides, width = self.projected
+        scores, values = sum(letter in sides for letter in "qk"), "v" in sides
+        size = self.attended * batch * width * itemsize
+        keep = [form == "fast" and needed * size <= grouped.KEEP_BYTES for needed in (2, 1)]
+        return (scores * keep[0] + values * keep[1]) * self.attended * width
+
+    keeps_weights = True
+    """Whether the attention weights of all pairs are kept."""
+
+    @property
+    def reads(self) -> int:
+        """Products that read the input of the layer as it is, token by token."""
+        return 0
+
+    def work_numbers(self, itemsize: int) -> tuple[int, int]:
+        """Numbers per sample that backward needs: while it goes through the values, through the scores."""
+        raise NotImplementedError
+
+    @property
+    def projected(self) -> tuple[str, int]:
+        """Letters of "qkv" that are projected once per pair, and the channels of a projected pair."""
+        return "", 0
+
+    def work(self, batch: int = 1, itemsize: int = 4) -> int:
+        """Bytes that backward through the fast form needs at its peak, besides what is saved and gradients of weights.
+
+        A leading count, not an exact one: small pieces are left out. Sums over relations take at least four bytes.
+        """
+        values, scores = self.work_numbers(itemsize)
+        return itemsize * batch * max(values, scores)
+
+    @property
+    def largest_weight(self) -> int:
+        """Numbers of the largest parameter."""
+        return self.dim * self.inner
+
+    def loop(self, rows: int, columns: int) -> int:
+        """Numbers per sample that the largest group of pairs needs in backward: rows, projections, their gradients."""
+        mirrored = self.group < self.attended and self.attended == self.pairs
+        gathered = (3 * self.group // 2 if mirrored else 2 * self.group) * rows
+        return gathered + self.group * (rows + 3 * columns)
 
     # What a kind of layer adds: everything before the output map.
     @property
@@ -102,5 +154,12 @@ class Layer:
         raise NotImplementedError
 
     def saved_numbers(self, batch: int, form: str) -> int:
-        """Numbers kept per sample, the input of the output map excepted."""
+        """Numbers kept per sample, the projected pairs and the input of the output map excepted."""
         raise NotImplementedError
+
+
+def check_positive(**values: object) -> None:
+    """Refuse what is not an integer from 1 up."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} must be an integer ≥ 1, got {value!r}")

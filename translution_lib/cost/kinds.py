@@ -33,7 +33,18 @@ class SelfAttentionLayer(Layer):
     def saved_numbers(self, batch: int, form: str) -> int:
         """X, q, k, v and one log-sum per row; the other forms keep the attention weights as well."""
         n, kept = self.tokens, self.tokens * (self.dim + 3 * self.inner)
-        return kept + self.heads * (n if form == "fast" else n * n)
+        return kept + self.heads * (n if form in ("fast", "lean") else n * n)
+
+    keeps_weights = False
+
+    @property
+    def reads(self) -> int:
+        """Query, key and value."""
+        return 3
+
+    def work_numbers(self, itemsize: int) -> tuple[int, int]:
+        """Gradients of the output, of q, k, v and of the input, once from each."""
+        return 0, self.tokens * (4 * self.inner + 2 * self.dim)
 
 
 @dataclass(frozen=True)
@@ -64,6 +75,17 @@ class ConvolutionLayer(Layer):
     def saved_numbers(self, batch: int, form: str) -> int:
         """The input."""
         return self.tokens * self.dim
+
+    keeps_weights = False
+
+    @property
+    def largest_weight(self) -> int:
+        """The kernel."""
+        return self.weights
+
+    def work_numbers(self, itemsize: int) -> tuple[int, int]:
+        """Gradients of the output and of the input, and both in the order that a convolution wants."""
+        return 0, 4 * self.tokens * self.dim
 
 
 @dataclass(frozen=True)
@@ -101,18 +123,41 @@ class TranslutionLayer(Layer):
     def saved_numbers(self, batch: int, form: str) -> int:
         """Attention weights, and what each letter keeps."""
         n, pairs, c, e = self.tokens, self.pairs, self.dim, self.inner
-        extra = 0 if form == "fast" else len(self.relative) * pairs * (e + (c + c * e if form == "gather" else 0))
-        if form != "fast":
-            shared = 3 - len(self.relative)
-            return self.heads * pairs + extra + shared * n * e + (shared > 0) * n * c
-        return self.heads * pairs + n * self._fast_rows(batch)
+        if form in ("fast", "lean"):
+            return self.heads * pairs + n * self._fast_rows(batch)
+        extra = len(self.relative) * pairs * (e + (c + c * e if form == "gather" else 0))
+        shared = 3 - len(self.relative)
+        return self.heads * pairs + extra + shared * n * e + (shared > 0) * n * c
 
     def _fast_rows(self, batch: int) -> int:
-        """Numbers kept per token by the fast form; a batch of one needs no reordered copy of x."""
-        letters, c, e = self.relative, self.dim, self.inner
-        shared, reordered = 3 - len(letters), len(letters)
-        x = 1 if batch == 1 else reordered + (shared > 0)
-        return x * c + shared * e
+        """Numbers kept per token by the fast form: scores and values reorder x, which a batch of one does not need."""
+        shared, scores, values = 3 - len(self.relative), set("qk") & set(self.relative), "v" in self.relative
+        x = 1 if batch == 1 else bool(scores) + values + (shared > 0)
+        return x * self.dim + shared * self.inner
+
+    @property
+    def projected(self) -> tuple[str, int]:
+        """The relative letters, C′ channels."""
+        return self.relative, self.inner
+
+    @property
+    def largest_weight(self) -> int:
+        """The matrices of one letter."""
+        return (self.relations if self.relative else 1) * self.dim * self.inner
+
+    @property
+    def reads(self) -> int:
+        """One per shared letter."""
+        return 3 - len(self.relative)
+
+    def work_numbers(self, itemsize: int) -> tuple[int, int]:
+        """The largest group beside tables of all pairs, and the sums over relations, in four bytes at least."""
+        n, c, e, wide = self.tokens, self.dim, self.inner, max(1, 4 // itemsize)
+        table, pairs = self.heads * self.pairs, self.heads * self.attended
+        values = n * (e + wide * c) + max(2 * pairs + self.loop(c, e), 3 * pairs + 2 * table)
+        scores = n * (1 + 2 * wide) * c + max(table + pairs + self.loop(c, e), 2 * table + pairs)
+        freed = table + n * e
+        return values, scores - freed
 
 
 @dataclass(frozen=True)
@@ -154,6 +199,30 @@ class LoRLayer(Layer):
     def saved_numbers(self, batch: int, form: str) -> int:
         """Attention weights, x, the shared q, k, v, x·W1 of three letters, and the input of W2."""
         n, pairs, r1, r2 = self.tokens, self.pairs, self.low, self.core
-        per_pair = {"fast": 0, "pairs": r2, "gather": r2 + r1 + r1 * r2}[form]
-        tokens = self.dim + 3 * self.shared * self.inner + r2 + (3 * r1 if form == "fast" else 0)
+        per_pair = {"fast": 0, "lean": 0, "pairs": r2, "gather": r2 + r1 + r1 * r2}[form]
+        tokens = self.dim + 3 * self.shared * self.inner + r2 + (3 * r1 if form in ("fast", "lean") else 0)
         return self.heads * pairs + n * tokens + 3 * pairs * per_pair
+
+    @property
+    def projected(self) -> tuple[str, int]:
+        """All three letters, the channels of the cores."""
+        return ("qkv" if self.core else ""), self.core
+
+    @property
+    def largest_weight(self) -> int:
+        """The cores of one letter, or a shared matrix."""
+        return max(self.relations * self.low * self.core, self.dim * self.inner)
+
+    @property
+    def reads(self) -> int:
+        """W1 of three letters, and the shared query, key and value."""
+        return 3 + 3 * self.shared
+
+    def work_numbers(self, itemsize: int) -> tuple[int, int]:
+        """As Translution on the low dimension, beside the gradients of the shared part and of its scores."""
+        n, wide, group = self.tokens, max(1, 4 // itemsize), self.loop(self.low, self.core)
+        table, pairs = self.heads * self.pairs, self.heads * self.attended
+        dense = n * (self.dim + 2 * self.shared * self.inner) + self.shared * table
+        values = n * (self.core + wide * self.low) + max(2 * pairs + group, 3 * pairs + 2 * table)
+        scores = n * 2 * wide * self.low + max(table + pairs + group, 2 * table + pairs)
+        return dense + values, dense + scores - table

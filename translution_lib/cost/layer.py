@@ -48,8 +48,15 @@ def named(name: str, relations: Relations, dim: int, heads: int = 1, *, head_dim
     kind, fixed, read = KINDS[name]
     numbers = {**read(relations, heads, **options), **fixed}
     inner = heads * head_dim if head_dim is not None else dim
-    size = Layer(relations.n, relations.count, int(relations.mask.sum()), dim, inner, heads, output)
+    size = Layer(relations.n, relations.count, int(relations.mask.sum()), dim, inner, heads, output,
+                 _largest_group(relations))
     return kind(**{f.name: getattr(size, f.name) for f in fields(size)}, **numbers)
+
+
+def _largest_group(relations: Relations) -> int:
+    """Return the pairs of the largest relation, with those of its mirror image where the table has one."""
+    largest = int(relations.sizes.max())
+    return largest if relations.causal or relations.count == 1 else min(2 * largest, relations.n ** 2)
 
 
 def _absolute(relations, heads, absolute: bool = False, **ignored) -> dict:

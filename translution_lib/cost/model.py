@@ -115,7 +115,8 @@ def saved_bytes(model: Config | nn.Module, batch: int = 1, dtype: torch.dtype = 
         model: the model or its configuration.
         batch: samples.
         dtype: type of the numbers.
-        form: "fast", "gather" (one matrix per pair and sample) or "pairs" (one vector per pair and letter).
+        form: "fast" (the library), "lean" (no projected pair is kept), "gather" (one matrix per pair and sample) or
+            "pairs" (one vector per pair and letter).
 
     Raises:
         ValueError: an unknown model type or form, a mixer whose cost is not known.

@@ -4,12 +4,15 @@ Source: seed 000, Table 1; chapter "What it costs".
 """
 
 from collections.abc import Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from translution_lib.mixers import mixer_named
 from translution_lib.mixers.attention import check_sizes
@@ -52,6 +55,26 @@ class Block(nn.Module):
         """Mix the tokens, then transform each of them."""
         x = x + self.mixer(self.norm(x))
         return x + self.feed_forward(x)
+
+
+def run_blocks(blocks: nn.Sequential, x: Float[Tensor, "b n c"], recompute: bool) -> Float[Tensor, "b n c"]:
+    """Run the blocks one after the other.
+
+    With ``recompute``, while training with gradients, a block keeps its input alone and backward runs it a second time,
+    with the same dropout and the same form of every layer (``definition()``), before it needs what lies inside.
+    """
+    if not (recompute and blocks.training and torch.is_grad_enabled()):
+        return blocks(x)
+    for block in blocks:
+        # A context runs what it is given in the context variables of this moment, in backward too.
+        x = checkpoint(copy_context().run, block, x, use_reentrant=False)
+    return x
+
+
+def check_flag(name: str, value: object) -> None:
+    """Refuse anything but True and False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
 
 
 def mixer_names(mixer: str | Sequence[str], depth: int) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from translution_lib.mixers.attention import check_sizes
-from translution_lib.models.blocks import architecture, make_blocks, mixer_names
+from translution_lib.models.blocks import architecture, check_flag, make_blocks, mixer_names, run_blocks
 from translution_lib.relations import Relations, offsets
 
 
@@ -25,6 +25,7 @@ class GPTConfig:
     mixer: tuple[str, ...]
     absolute: bool = False
     options: dict = field(default_factory=dict)
+    checkpoint: bool = False
 
     @property
     def tokens(self) -> int:
@@ -45,6 +46,8 @@ class GPT(nn.Module):
         dim, depth, heads, ff: see :class:`Architecture`.
         mixer: a name of ``MIXERS``, or one name per layer for a hybrid stack.
         absolute: whether a learned embedding of every place is added; by default only where the mixer is "absolute".
+        checkpoint: keep the input of every block alone while training, and compute the block again in backward: the
+            same outputs and gradients, less memory, one more forward pass.
         options: further options of the mixer.
 
     Raises:
@@ -52,12 +55,14 @@ class GPT(nn.Module):
     """
 
     def __init__(self, vocabulary: int, context: int, dim: int, depth: int, heads: int, ff: int,
-                 mixer: str | Sequence[str] = "translution", absolute: bool | None = None, **options) -> None:
+                 mixer: str | Sequence[str] = "translution", absolute: bool | None = None, checkpoint: bool = False,
+                 **options) -> None:
         super().__init__()
         check_sizes(vocabulary=vocabulary, context=context, dim=dim, depth=depth)
+        check_flag("checkpoint", checkpoint)
         names = mixer_names(mixer, depth)
         absolute = "absolute" in names if absolute is None else absolute
-        self.config = GPTConfig(vocabulary, context, dim, depth, heads, ff, names, absolute, dict(options))
+        self.config = GPTConfig(vocabulary, context, dim, depth, heads, ff, names, absolute, dict(options), checkpoint)
         self.relations = self.config.relations()
         self.embedding = nn.Embedding(vocabulary, dim)
         self.position = nn.Parameter(torch.randn(context, dim)) if absolute else None
@@ -81,4 +86,4 @@ class GPT(nn.Module):
         x = self.embedding(tokens)
         if self.position is not None:
             x = x + self.position[: tokens.shape[1]]
-        return self.head(self.norm(self.blocks(x)))
+        return self.head(self.norm(run_blocks(self.blocks, x, self.config.checkpoint)))

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from translution_lib.mixers.attention import check_sizes
-from translution_lib.models.blocks import architecture, make_blocks, mixer_names
+from translution_lib.models.blocks import architecture, check_flag, make_blocks, mixer_names, run_blocks
 from translution_lib.relations import Relations, offsets, pairs
 
 ENCODINGS = ("relative", "pairs")
@@ -32,6 +32,7 @@ class ViTConfig:
     absolute: bool = False
     encoding: str = "relative"
     options: dict = field(default_factory=dict)
+    checkpoint: bool = False
 
     @property
     def grid(self) -> int:
@@ -62,6 +63,8 @@ class ViT(nn.Module):
         absolute: whether a learned embedding of every place is added once; by default only where the mixer is
             "absolute".
         encoding: "relative" (one relation per offset) or "pairs" (one per pair: Table 5's absolute ablation).
+        checkpoint: keep the input of every block alone while training, and compute the block again in backward: the
+            same outputs and gradients, less memory, one more forward pass.
         options: further options of the mixer, such as ``relative_dim=8``.
 
     Raises:
@@ -70,17 +73,18 @@ class ViT(nn.Module):
 
     def __init__(self, image_size: int, patch_size: int, channels: int, classes: int, dim: int, depth: int, heads: int,
                  ff: int, mixer: str | Sequence[str] = "translution", pool: str = "cls", absolute: bool | None = None,
-                 encoding: str = "relative", **options) -> None:
+                 encoding: str = "relative", checkpoint: bool = False, **options) -> None:
         super().__init__()
         check_sizes(image_size=image_size, patch_size=patch_size, channels=channels, classes=classes, depth=depth)
         if image_size % patch_size:
             raise ValueError(f"patch_size must divide image_size = {image_size}, got {patch_size}")
         _check_choice("pool", pool, ("cls", "mean"))
         _check_choice("encoding", encoding, ENCODINGS)
+        check_flag("checkpoint", checkpoint)
         names = mixer_names(mixer, depth)
         absolute = "absolute" in names if absolute is None else absolute
         self.config = ViTConfig(image_size, patch_size, channels, classes, dim, depth, heads, ff, names, pool,
-                                absolute, encoding, dict(options))
+                                absolute, encoding, dict(options), checkpoint)
         self.relations = self.config.relations()
         pixels = channels * patch_size ** 2
         self.patches = nn.Sequential(nn.LayerNorm(pixels), nn.Linear(pixels, dim), nn.LayerNorm(dim))
@@ -113,7 +117,7 @@ class ViT(nn.Module):
 
     def forward(self, images: Float[Tensor, "b ch height width"]) -> Float[Tensor, "b classes"]:
         """Return the logits of the classes."""
-        x = self.blocks(self.tokens(images))
+        x = run_blocks(self.blocks, self.tokens(images), self.config.checkpoint)
         x = x[:, 0] if self.cls is not None else x.mean(dim=1)
         return self.head(self.norm(x))
 
