@@ -133,7 +133,8 @@ def main() -> None:
     if not args.paper:
         for row in rows:
             show(row)
-    worst = max(abs(row["predicted"] / value - 1) for row in rows for value in (row["counted"], row["resident"]) if value)
+    seen = [(row["predicted"], row[key]) for row in rows for key in ("counted", "resident") if row[key]]
+    worst = max(abs(predicted / value - 1) for predicted, value in seen)
     print(f"largest deviation {worst:.1%}")
     if args.write:
         versions = {"python": platform.python_version(), "torch": torch.__version__, "translution_lib": __version__}

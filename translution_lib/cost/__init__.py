@@ -2,7 +2,9 @@
 
 ``parameters``, ``macs_as_printed``, ``macs_true``, ``macs_products`` and ``saved_bytes`` are formulas and take a model
 or its configuration; ``count_parameters``, ``count_macs`` and ``count_saved_bytes`` run or read a model. ``layer`` has
-the same for one mixing layer. Source: seed 000, section 3.4 and Tables 2–8, 10, 11; chapter "What it costs".
+the same for one mixing layer. ``memory`` predicts the peak of a training step, ``smallest_card`` names the card that it
+needs, and ``count_memory`` counts a real step's.
+Source: seed 000, section 3.4 and Tables 2–8, 10, 11; chapter "What it costs".
 
     >>> from translution_lib import ViT, cost
     >>> model = ViT.named("A/56", mixer="lor-translution")
@@ -25,5 +27,6 @@ from translution_lib.cost.model import (
 )
 from translution_lib.cost.tracking import count_memory, count_peak_bytes
 
-__all__ = ["FORMS", "Layer", "config_of", "count_macs", "count_parameters", "count_saved_bytes", "layer", "layers_of",
-           "macs_as_printed", "macs_products", "macs_true", "parameters", "saved_bytes"]
+__all__ = ["CARDS", "FORMS", "Layer", "Memory", "config_of", "count_macs", "count_memory", "count_parameters",
+           "count_peak_bytes", "count_saved_bytes", "layer", "layers_of", "macs_as_printed", "macs_products",
+           "macs_true", "memory", "parameters", "saved_bytes", "smallest_card"]

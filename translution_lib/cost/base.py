@@ -75,9 +75,9 @@ class Layer:
             batch: samples.
             itemsize: bytes of a number.
             form: "fast" is what the library does: it keeps the projected pairs where they are small (``KEEP_BYTES`` of
-                ``functional.grouped``) and computes them again in backward elsewhere; "lean" never keeps them; "gather"
-                gathers the matrix of every pair, as ``definition()`` and the authors' code do; "pairs" makes the vectors
-                of every pair, but no matrices.
+                ``functional.grouped``) and computes them again in backward elsewhere; "lean" never keeps them;
+                "gather" gathers the matrix of every pair, as ``definition()`` and the authors' code do; "pairs" makes
+                the vectors of every pair, but no matrices.
 
         Raises:
             ValueError: a batch or itemsize that is not a positive integer, an unknown form.

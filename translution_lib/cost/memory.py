@@ -77,9 +77,9 @@ def memory(model: Config | nn.Module, batch: int, dtype: str = "float32", optimi
            foreach: bool | None = None) -> Memory:
     """Return what a training step needs at its peak, by closed formula: nothing is built or run.
 
-    Adam and AdamW either go over all parameters at once and make one temporary of the size of each (``foreach``, torch's
-    default on a GPU), or go parameter by parameter and make two of the size of the largest (its default on a CPU). Plain
-    and momentum SGD make none. Weight decay of SGD, and amsgrad, are not counted.
+    Adam and AdamW either go over all parameters at once and make one temporary of the size of each (``foreach``,
+    torch's default on a GPU), or go parameter by parameter and make two of the size of the largest (its default on a
+    CPU). Plain and momentum SGD make none. Weight decay of SGD, and amsgrad, are not counted.
 
     Args:
         model: a ViT or a GPT, or the configuration of one.

@@ -27,7 +27,7 @@ class TensorBytes(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.now = self.peak = 0
-        self._seen: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+        self._living: dict[int, weakref.ref] = {}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run an operation and count the storages of its results, unless they are those of its arguments."""
@@ -39,16 +39,17 @@ class TensorBytes(TorchDispatchMode):
         return result
 
     def _count(self, storage: torch.UntypedStorage) -> None:
-        if self._seen.get(storage._cdata) is storage:
+        key, size = storage._cdata, storage.nbytes()
+        if key in self._living:
             return
-        self._seen[storage._cdata] = storage
-        size = storage.nbytes()
+
+        def end(_: weakref.ref) -> None:
+            del self._living[key]
+            self.now -= size
+
+        self._living[key] = weakref.ref(storage, end)
         self.now += size
         self.peak = max(self.peak, self.now)
-        weakref.finalize(storage, self._forget, size)
-
-    def _forget(self, size: int) -> None:
-        self.now -= size
 
 
 def count_peak_bytes(run: Callable[[], object]) -> int:
@@ -106,8 +107,9 @@ def _batch(config: Config, batch: int, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _optimizer(name: str, parameters) -> torch.optim.Optimizer | None:
-    makers = {"none": lambda p: None, "sgd": partial(torch.optim.SGD, lr=1e-3), "adam": torch.optim.Adam,
-              "momentum": partial(torch.optim.SGD, lr=1e-3, momentum=0.9), "adamw": torch.optim.AdamW}
+    sgd = partial(torch.optim.SGD, lr=1e-3)
+    makers: dict[str, Callable] = {"none": lambda p: None, "sgd": sgd, "momentum": partial(sgd, momentum=0.9),
+                                   "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
     return makers[name](parameters)
 
 

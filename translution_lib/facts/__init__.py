@@ -9,5 +9,5 @@ from translution_lib.facts.errata import ERRATA, Erratum
 from translution_lib.facts.fitting import FITTED, METHODS, WAYS, Fit, fits
 from translution_lib.facts.recount import COUNTED, Recount, config_of, recount
 
-__all__ = ["COUNTED", "ERRATA", "FITTED", "METHODS", "WAYS", "Cell", "Erratum", "Fit", "Recount", "cells", "config_of", "fits",
-           "recount"]
+__all__ = ["COUNTED", "ERRATA", "FITTED", "METHODS", "WAYS", "Cell", "Erratum", "Fit", "Recount", "cells",
+           "config_of", "fits", "recount"]
