@@ -77,7 +77,8 @@ def scores(s: Float[Tensor, "n b c1"], t: Float[Tensor, "n b c2"], w_q: Tensor |
     plan = schedule(relations, "relation", rows // batch, s.device)
     blocks = -(-b // batch)
     _launch("scores_kernel", (len(plan.relation) * blocks * heads,), out, s, t, w_q, w_k, *plan.tables, b, n, blocks,
-            C_Q=s.shape[-1], C_K=t.shape[-1], **_shape(width, heads, rows, batch, s))
+            C_Q=s.shape[-1], C_K=t.shape[-1],
+            **_shape(max(s.shape[-1], t.shape[-1]), width, heads, rows, batch, s))
     return out
 
 
@@ -118,7 +119,7 @@ def _token_grad(owner: str, g: Tensor, x: Tensor, w: Tensor | None, w_own: Tenso
     batch = min(rows, _power(b))
     plan, blocks = schedule(relations, owner, rows // batch, x.device), -(-b // batch)
     out = x.new_empty(n, b, own)
-    shape = {"C": c, "BY_QUERY": owner == "query", **_shape(width, heads, rows, batch, x)}
+    shape = {"C": c, "BY_QUERY": owner == "query", **_shape(c, width, heads, rows, batch, x)}
     grid, tables = (len(plan.order) * blocks, columns), (*_owned(plan), b, n, blocks)
     if w_own is None:
         _launch("sums_kernel", grid, out, g, x, w, *tables, **shape)
@@ -139,7 +140,7 @@ def _weight_grad(owner: str, g: Tensor, own: Tensor, x: Tensor, w: Tensor | None
     splits = _splits(grid[0] * grid[1] * grid[2], len(plan.relation) * blocks, x)
     out = x.new_empty((splits, r, c_own, width), dtype=torch.float32 if splits > 1 else x.dtype)
     _launch("weights_kernel", (r * splits, *grid[1:]), out, g, own, x, w, *_owned(plan), b, n, blocks, r, splits, C=c,
-            C_OWN=c_own, BY_QUERY=owner == "query", BC=block, **_shape(width, heads, rows, batch, x))
+            C_OWN=c_own, BY_QUERY=owner == "query", BC=block, **_shape(c, width, heads, rows, batch, x))
     return out[0] if splits == 1 else out.sum(0).to(x.dtype)
 
 
@@ -161,10 +162,10 @@ def _width(x: Tensor, w: Tensor | None) -> int:
     return x.shape[-1] if w is None else w.shape[-1]
 
 
-def _shape(width: int, heads: int, rows: int, batch: int, x: Tensor) -> dict:
+def _shape(c: int, width: int, heads: int, rows: int, batch: int, x: Tensor) -> dict:
     """Return the constants that all kernels take: sizes, blocks and the precision of products."""
     exact = torch.backends.cuda.matmul.fp32_precision != "tf32"
-    return {"E": width, "D": width // heads, "H": heads, "BB": batch, "BM": rows, "BK": _depth(x),
+    return {"E": width, "D": width // heads, "H": heads, "BB": batch, "BM": rows, "BK": _depth(c, x),
             "BD": _columns(width // heads), "PRECISION": "ieee" if exact else "tf32", "UPCAST": _interpreted()}
 
 
@@ -202,9 +203,9 @@ def _owned_rows(n: int, b: int, columns: int, x: Tensor) -> int:
     return 16
 
 
-def _depth(x: Tensor) -> int:
-    """Columns of the rows that one product takes."""
-    return 16 if _interpreted() else 128 // x.element_size()
+def _depth(c: int, x: Tensor) -> int:
+    """Channels of the rows that one product takes."""
+    return 16 if _interpreted() else min(128 // x.element_size(), max(16, _power(c)))
 
 
 def _columns(d: int) -> int:
