@@ -6,7 +6,6 @@ product, which is equal. Sums accumulate in float32, and equal inputs give equal
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import cache
 from types import ModuleType
 
@@ -19,7 +18,7 @@ from translution_lib.functional.schedule import Schedule, schedule
 from translution_lib.relations import Relations
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
-_on: ContextVar[bool | None] = ContextVar("fused", default=None)
+_forced: list[bool] = []    # innermost last; no context variable, since autograd runs CUDA's backward in its own thread
 
 
 @contextmanager
@@ -33,23 +32,23 @@ def forced(on: bool = True) -> Iterator[None]:
     """
     if on and not (_interpreted() or (_kernels() and torch.cuda.is_available())):
         raise RuntimeError("fused.forced() needs Triton and a GPU, or TRITON_INTERPRET=1 set before the first import")
-    token = _on.set(on)
+    _forced.append(on)
     try:
         yield
     finally:
-        _on.reset(token)
+        _forced.pop()
 
 
 def available(*tensors: Tensor | None) -> bool:
     """Whether the fused form takes these operands: one supported type, on one GPU (or see :func:`forced`)."""
     given = [t for t in tensors if t is not None]
-    if _on.get() is False or not all(type(t) in (Tensor, Parameter) for t in given):
+    if _forced[-1:] == [False] or not all(type(t) in (Tensor, Parameter) for t in given):
         return False
     if len({(t.dtype, t.device) for t in given}) != 1 or given[0].dtype not in TYPES:
         return False
     if given[0].is_cuda:
         return _kernels() is not None and torch.version.hip is None
-    return given[0].device.type == "cpu" and bool(_on.get()) and _interpreted()
+    return given[0].device.type == "cpu" and _forced[-1:] == [True] and _interpreted()
 
 
 @cache
