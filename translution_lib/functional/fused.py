@@ -1,7 +1,9 @@
 """The fused operator: scores, values and gradients by Triton kernels that store no projected pair.
 
-It serves CUDA tensors in float32, float16 and bfloat16 where Triton is installed; everything else takes the grouped
-product, which is equal. Sums accumulate in float32, and equal inputs give equal bits. Chapter "What it costs".
+It serves CUDA tensors in float32, float16 and bfloat16 where Triton is installed, inside ``with forced():``. Its
+kernels are proved in Triton's interpreter and compile for Hopper cards, but no run on a card is on record yet, so that
+outside of that context every tensor takes the grouped product, which is equal. Sums accumulate in float32, and equal
+inputs give equal bits. Chapter "Making it fit".
 """
 
 from collections.abc import Iterator
@@ -23,7 +25,7 @@ _forced: list[bool] = []    # innermost last; no context variable, since autogra
 
 @contextmanager
 def forced(on: bool = True) -> Iterator[None]:
-    """Take the fused form inside for every tensor that it can serve, or with ``on=False`` for none.
+    """Take the fused form inside for every tensor that it can serve; with ``on=False`` for none, as outside.
 
     CPU tensors need Triton's interpreter, which is slow and for tests: ``TRITON_INTERPRET=1`` before the first import.
 
@@ -40,15 +42,15 @@ def forced(on: bool = True) -> Iterator[None]:
 
 
 def available(*tensors: Tensor | None) -> bool:
-    """Whether the fused form takes these operands: one supported type, on one GPU (or see :func:`forced`)."""
+    """Whether the fused form takes these operands: inside :func:`forced`, one supported type, on one device."""
     given = [t for t in tensors if t is not None]
-    if _forced[-1:] == [False] or not all(type(t) in (Tensor, Parameter) for t in given):
+    if _forced[-1:] != [True] or not all(type(t) in (Tensor, Parameter) for t in given):
         return False
     if len({(t.dtype, t.device) for t in given}) != 1 or given[0].dtype not in TYPES:
         return False
     if given[0].is_cuda:
         return _kernels() is not None and torch.version.hip is None
-    return given[0].device.type == "cpu" and _forced[-1:] == [True] and _interpreted()
+    return given[0].device.type == "cpu" and _interpreted()
 
 
 @cache

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from translution_lib.functional import fused
 from translution_lib.functional.checks import HALF_TYPES, autocast_together
 from translution_lib.relations import Relations
 
@@ -42,6 +43,7 @@ class Pairs:
     flat: Tensor            # place i·n + j of every pair
     sizes: list             # pairs in each group
     absent: list            # relations without a pair
+    table: Relations        # whose pairs they are
 
     def gradient(self, w: Tensor) -> Tensor:
         """Return room for the gradient of w: each group writes its own matrices, the others are zero."""
@@ -68,7 +70,8 @@ def _make_pairs(relations: Relations, device: torch.device) -> Pairs:
         groups.append(Group(ids, 1 + two, torch.cat([i, j, i] if two else [i, j]).to(device)))
         flat += [i * n + j, j * n + i] if two else [i * n + j]
     sizes_of_groups = [g.size * len(g.tokens) // (g.size + 1) for g in groups]
-    return Pairs(groups, torch.cat(flat).to(device), sizes_of_groups, [r for r, size in enumerate(sizes) if not size])
+    absent = [r for r, size in enumerate(sizes) if not size]
+    return Pairs(groups, torch.cat(flat).to(device), sizes_of_groups, absent, relations)
 
 
 def _partner(relations: Relations, r: int, i: Tensor, j: Tensor) -> int:
@@ -141,6 +144,9 @@ class _Scores(torch.autograd.Function):
 
     @staticmethod
     def forward(s, t, w_q, w_k, pairs, heads, keep):    # s, t: n b c -> b h n n
+        if fused.available(s, t, w_q, w_k):
+            nothing = s.new_empty(0)
+            return fused.scores(s, t, w_q, w_k, pairs.table, heads), nothing, nothing.clone()
         n, b = s.shape[:2]
         q_kept, k_kept = _kept(keep, w_q, pairs, s), _kept(keep, w_k, pairs, t)
         parts = []
@@ -183,6 +189,8 @@ class _ScoresBackward(torch.autograd.Function):
 
     @staticmethod
     def forward(grad, s, t, w_q, w_k, q_kept, k_kept, pairs, heads):
+        if fused.available(grad, s, t, w_q, w_k):
+            return fused.scores_backward(grad, s, t, w_q, w_k, pairs.table, heads)
         ds, dt = (torch.zeros_like(x, dtype=_wide(x.dtype)) for x in (s, t))
         dw_q, dw_k = (None if w is None else pairs.gradient(w) for w in (w_q, w_k))
         kept = zip(_slices(q_kept, pairs), _slices(k_kept, pairs), strict=True)
@@ -247,6 +255,8 @@ class _Values(torch.autograd.Function):
 
     @staticmethod
     def forward(alpha, x, w, pairs, keep):              # b h n n, n b c, r c e -> n b e
+        if fused.available(alpha, x, w):
+            return fused.values(alpha, x, w, pairs.table), x.new_empty(0)
         n, b = x.shape[:2]
         kept = _kept(keep, w, pairs, x)
         out = x.new_zeros((n, b, w.shape[-1]), dtype=_wide(x.dtype))
@@ -292,6 +302,8 @@ class _ValuesBackward(torch.autograd.Function):
 
     @staticmethod
     def forward(grad, alpha, x, w, kept, pairs):
+        if fused.available(grad, alpha, x, w):
+            return fused.values_backward(grad, alpha, x, w, pairs.table)
         (n, b), heads = x.shape[:2], alpha.shape[1]
         dx, dw, scores = torch.zeros_like(x, dtype=_wide(x.dtype)), pairs.gradient(w), []
         parts = _take(alpha, pairs).split(pairs.sizes)
