@@ -108,8 +108,8 @@ def _batch(config: Config, batch: int, like: Tensor) -> tuple[Tensor, Tensor]:
 
 def _optimizer(name: str, parameters) -> torch.optim.Optimizer | None:
     makers: dict[str, Callable] = {"none": lambda p: None, "sgd": partial(torch.optim.SGD, lr=1e-3),
-                                   "adam": torch.optim.Adam, "momentum": partial(torch.optim.SGD, lr=1e-3, momentum=0.9),
-                                   "adamw": torch.optim.AdamW}
+                                   "momentum": partial(torch.optim.SGD, lr=1e-3, momentum=0.9),
+                                   "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
     return makers[name](parameters)
 
 
