@@ -153,6 +153,8 @@ class _Scores(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad, *_):
+        if grad is None:
+            return (None,) * 7
         return *_ScoresBackward.apply(grad, *ctx.saved_tensors, ctx.pairs, ctx.heads), None, None, None
 
     @staticmethod
@@ -258,6 +260,8 @@ class _Values(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad, _):
+        if grad is None:
+            return (None,) * 5
         return *_ValuesBackward.apply(grad, *ctx.saved_tensors, ctx.pairs), None, None
 
     @staticmethod
