@@ -1,123 +1,226 @@
-"""Time and peak memory of one Translution layer, forward and backward: grouped products against the literal gather.
+"""One Translution layer, forward and backward: the grouped form, the literal gather, self-attention, the bare products.
 
-    python benchmarks/translution_layer.py                    # ViT-A/12's layer: N = 50, C = 192, 3 heads, batch 8
-    python benchmarks/translution_layer.py --grid 4 --batch 16 --write results/benchmarks/layer-vit-a56.json
+    python benchmarks/translution_layer.py --preset vit-a12 --write results/benchmarks/layer-vit-a12.json
+    python benchmarks/translution_layer.py --grid 4 --batch 2         # any other size
+    python benchmarks/translution_layer.py --preset vit-a12 --authors PATH
 
-Every form runs in a process of its own, so that one does not leave memory to the other. Time is the best of several
-runs; memory is the peak above what the process held before the first step. Both forms start from the same seed, and the
-sums of their outputs and gradients are compared.
+``--authors`` times the authors' own layer beside the others; PATH is a copy of their repository, or the file
+``translution.py`` of its vision package. All forms start from the same numbers, and their results are compared.
+The rate counts what the mathematics needs: nine products for each pair and sample, three forward and six backward, of
+2·C·C′ operations each. Its yardstick is ``torch.mm`` and ``torch.bmm`` at the same shapes: as many rows as a relation
+has pairs on average, times the batch, and one more time relation by relation with the operator's own numbers of rows.
 """
 
-import argparse
-import json
-import platform
-import resource
-import subprocess
-import sys
-import time
+import importlib.util
 from contextlib import nullcontext
 from pathlib import Path
+from types import ModuleType
 
+import measuring
 import torch
 
-from translution_lib import Translution, __version__, definition, offsets
+from translution_lib import SelfAttention, Translution, cost, definition, offsets
 
-FORMS = ("literal", "grouped")
-
-
-def resident(field: str) -> int:
-    """Return a field of this process's memory, such as VmRSS or VmHWM, in bytes."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    line = next(row for row in status.read_text().splitlines() if row.startswith(field))
-    return int(line.split()[1]) * 1024
-
-
-def forget_peak() -> None:
-    """Start the peak anew, where the system allows it."""
-    clear = Path("/proc/self/clear_refs")
-    if clear.exists():
-        clear.write_text("5")
+PRESETS = {
+    "vit-a12": {"grid": 7, "batch": 8, "dim": 192, "heads": 3},
+    "vit-a56": {"grid": 4, "batch": 16, "dim": 192, "heads": 3},
+    "vit-a12-batch64": {"grid": 7, "batch": 64, "dim": 192, "heads": 3},
+    "one-head-65": {"grid": 8, "batch": 128, "dim": 64, "heads": 1},
+    "vit-a16": {"grid": 14, "batch": 8, "dim": 192, "heads": 3},
+}
+QUICK = {"grid": 2, "batch": 2, "dim": 8, "heads": 2}
+PRODUCTS = 9
+"""Products of a pair's row with a matrix: q, k and v forward, and for each the gradients of its row and matrix."""
 
 
-def step(layer: torch.nn.Module, x: torch.Tensor) -> list[float]:
-    """Run forward and backward; return sums that tell whether two forms agree."""
-    layer.zero_grad(set_to_none=True)
-    x.grad = None
-    y = layer(x)
-    y.square().mean().backward()
-    assert x.grad is not None
-    return [float(y.detach().double().square().sum()), float(x.grad.double().abs().sum()),
-            *(float(p.grad.double().abs().sum()) for p in layer.parameters())]
+def sizes(args) -> dict:
+    """Return the sizes that the options name: a preset's, unless an option says otherwise."""
+    base = QUICK if args.quick else PRESETS[args.preset]
+    return {k: base[k] if getattr(args, k) is None else getattr(args, k) for k in base}
 
 
-def measure(args: argparse.Namespace) -> dict:
-    """Measure one form in this process."""
-    torch.set_num_threads(args.threads)
+def tasks(args) -> list[dict]:
+    size = sizes(args)
+    made = cost.layer.named("translution", offsets((size["grid"],) * 2, cls=True), size["dim"], size["heads"])
+    gather = int(1.4 * made.saved_bytes(size["batch"], form="gather"))  # one gradient of the three copies comes on top
+    found = [{"form": "literal", "needs_bytes": gather}, {"form": "grouped"}, {"form": "self-attention"},
+             {"form": "products"}]
+    if args.authors:
+        found.append({"form": "authors", "needs_bytes": gather, "authors": str(args.authors.resolve())})
+    return [{"kind": "layer", **size, **task} for task in found]
+
+
+def measure(task: dict) -> dict:
+    if task["form"] == "products":
+        return products(task)
+    layer, x, reference = make(task)
+    layer.to(task["device"])
+    x = x.to(task["device"]).requires_grad_()
+    direction = torch.randn(x.shape, device=x.device)
+    with definition() if task["form"] == "literal" else nullcontext():
+        load_libraries(task)
+
+        def step() -> None:
+            layer.zero_grad(set_to_none=True)
+            x.grad = None
+            with measuring.precision(task):
+                y = layer(x)
+            y.float().backward(direction)
+
+        peak = measuring.peak_bytes(step, task["device"])
+        result = {"peak_bytes": peak, "sums": sums(layer, x, direction)}
+        return {**result, **measuring.best_of(step, task), "output": compared(layer, x, reference)}
+
+
+def make(task: dict) -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor | None]:
+    """Return a form's layer, its input, and for the authors' layer the output that the library gives."""
+    relations = offsets((task["grid"],) * 2, cls=True)
+    kind = SelfAttention if task["form"] == "self-attention" else Translution
     torch.manual_seed(0)
-    layer = Translution(offsets((args.grid, args.grid), cls=True), args.dim, args.heads)
-    x = torch.randn(args.batch, layer.relations.n, args.dim, requires_grad=True)
-    times = []
-    with definition() if args.form == "literal" else nullcontext():
-        forget_peak()
-        before = resident("VmRSS")
-        sums = step(layer, x)
-        peak = resident("VmHWM") - before
-        for _ in range(args.runs if args.form == "grouped" else args.literal_runs):
-            start = time.perf_counter()
-            step(layer, x)
-            times.append(time.perf_counter() - start)
-    return {"form": args.form, "seconds": min(times), "all_seconds": times, "peak_bytes": peak, "sums": sums}
+    layer = kind(relations, task["dim"], task["heads"])
+    torch.manual_seed(1)
+    x = torch.randn(task["batch"], relations.n, task["dim"])
+    return authors_layer(layer, x, task) if task["form"] == "authors" else (layer, x, None)
 
 
-def run_form(form: str, argv: list[str]) -> dict:
-    command = [sys.executable, __file__, "--form", form, *argv]
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+def load_libraries(task: dict) -> None:
+    """Run a tiny layer, so that what is loaded once is not counted as this layer's memory."""
+    tiny = Translution(offsets((2, 2), cls=True), 64, 1).to(task["device"])
+    with measuring.precision(task):
+        tiny(torch.randn(8, 5, 64, device=task["device"], requires_grad=True)).sum().backward()
 
 
-def compare(args: argparse.Namespace, argv: list[str]) -> dict:
-    """Measure both forms and put them side by side."""
-    literal, grouped = (run_form(form, argv) for form in FORMS)
-    worst = max(abs(a / b - 1) for a, b in zip(literal["sums"], grouped["sums"], strict=True))
-    if worst > 1e-3:
-        raise SystemExit(f"the two forms disagree by {worst:.1e}: the comparison is void")
-    sizes = {k: getattr(args, k) for k in ("grid", "batch", "dim", "heads", "threads")}
-    return {"benchmark": "translution-layer", "tokens": args.grid ** 2 + 1, **sizes, "dtype": "float32",
-            "literal": literal, "grouped": grouped, "speed_ratio": literal["seconds"] / grouped["seconds"],
-            "memory_ratio": literal["peak_bytes"] / grouped["peak_bytes"], "disagreement": worst,
-            "versions": {"python": platform.python_version(), "torch": torch.__version__, "translution_lib": __version__},
-            "machine": platform.machine()}
+def sums(layer: torch.nn.Module, x: torch.Tensor, direction: torch.Tensor) -> list[float]:
+    """Return numbers by which two forms of one layer can be compared: sums of the gradients."""
+    assert x.grad is not None
+    return [float((x.grad.double() * direction.double()).sum()),
+            *(float(p.grad.double().square().sum()) for p in layer.parameters() if p.grad is not None)]
 
 
-def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--grid", type=int, default=7, help="patches per side; a CLS token is added")
-    p.add_argument("--batch", type=int, default=8)
-    p.add_argument("--dim", type=int, default=192)
-    p.add_argument("--heads", type=int, default=3)
-    p.add_argument("--threads", type=int, default=2)
-    p.add_argument("--runs", type=int, default=10, help="timed runs of the grouped form")
-    p.add_argument("--literal-runs", type=int, default=2, help="timed runs of the literal form")
-    p.add_argument("--write", type=Path, help="file for the record")
-    p.add_argument("--form", choices=FORMS, help=argparse.SUPPRESS)
+def compared(layer: torch.nn.Module, x: torch.Tensor, reference: torch.Tensor | None) -> float | None:
+    """Return the largest difference between a layer's output and a reference, relative to the largest entry."""
+    if reference is None:
+        return None
+    with torch.no_grad():
+        return float((layer(x).cpu() - reference).abs().max() / reference.abs().max())
+
+
+def authors_layer(layer: Translution, x: torch.Tensor, task: dict) -> tuple:
+    """Return the authors' layer with the library's numbers in it; it normalises its input itself."""
+    module = load(Path(task["authors"]))
+    theirs = module.QKVTranslution((task["grid"],) * 2, task["dim"], task["heads"], task["dim"] // task["heads"])
+    first = [layer.relations.pairs_of(r) for r in range(layer.relations.count)]
+    mirror = torch.stack([layer.relations.index[j[0], i[0]] for i, j in first])
+    with torch.no_grad():
+        theirs.to_q.unique_params[mirror] = layer.query             # their query reads the offset the other way round
+        theirs.to_k.unique_params.copy_(layer.key)
+        theirs.to_v.unique_params.copy_(layer.value)
+        if isinstance(theirs.to_out, torch.nn.Identity):
+            layer.output = torch.nn.Identity()
+        else:
+            theirs.to_out[0].load_state_dict(layer.output.state_dict())
+        return theirs, x, layer(torch.nn.functional.layer_norm(x, (task["dim"],)))
+
+
+def load(path: Path) -> ModuleType:
+    """Import the authors' file by its path."""
+    places = [path, path / "translution.py", path / "models" / "translution.py",
+              path / "ViT" / "models" / "translution.py"]
+    file = next((p for p in places if p.is_file()), None)
+    if file is None:
+        raise SystemExit(f"authors: {path.name!r} holds no ViT/models/translution.py")
+    spec = importlib.util.spec_from_file_location("authors_translution", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def products(task: dict) -> dict:
+    """Return the rates of the bare products, in 10⁹ operations per second, one way each."""
+    relations = offsets((task["grid"],) * 2, cls=True)
+    rows = (relations.sizes * task["batch"]).tolist()
+    mean, c = round(sum(rows) / len(rows)), task["dim"]
+    return {"rows": mean, "mm": one_shape(1, mean, c, task), "bmm": one_shape(2, mean, c, task),
+            "mm_each_relation": each_relation(rows, c, task)}
+
+
+def one_shape(batch: int, m: int, c: int, task: dict) -> dict:
+    """Return the rates of X W, Y Wᵀ and Xᵀ Y at one shape, and of the three together."""
+    lead = (batch,) if batch > 1 else ()
+    x, y, w, dw = (measuring.random(*lead, *s, task=task) for s in ((m, c), (m, c), (c, c), (c, c)))
+    multiply, flops = (torch.bmm if lead else torch.mm), 2 * batch * m * c * c
+    steps = {"forward": lambda: multiply(x, w, out=y), "rows": lambda: multiply(x, w.mT, out=y),
+             "matrix": lambda: multiply(x.mT, y, out=dw)}
+    return together({name: measuring.rate(flops, step, task) for name, step in steps.items()})
+
+
+def each_relation(rows: list[int], c: int, task: dict) -> dict:
+    """Return the rates when every relation has its own matrix and number of rows, as in the operator."""
+    x, y = (measuring.random(max(rows), c, task=task) for _ in range(2))
+    w, dw = (measuring.random(len(rows), c, c, task=task) for _ in range(2))
+    cut = [(x[:m], y[:m], w[r], dw[r]) for r, m in enumerate(rows)]
+    steps = {"forward": lambda: [torch.mm(a, m, out=b) for a, b, m, _ in cut],
+             "rows": lambda: [torch.mm(a, m.mT, out=b) for a, b, m, _ in cut],
+             "matrix": lambda: [torch.mm(a.mT, b, out=d) for a, b, _, d in cut]}
+    return together({name: measuring.rate(2 * sum(rows) * c * c, step, task) for name, step in steps.items()})
+
+
+def together(rates: dict) -> dict:
+    """Add the rate of all three ways one after the other, the mean that counts their times."""
+    return {**rates, "together": len(rates) / sum(1 / r for r in rates.values())}
+
+
+def finish(record: dict) -> None:
+    """Compare the forms; refuse the record if they disagree."""
+    found = {row["form"]: row for row in record["rows"] if row["status"] == "measured"}
+    for row in record["rows"]:
+        print(f"{row['form']}: rows {row['rows']}" if row["form"] in found and "rows" in row
+              else measuring.text(row, "form"))
+    if "grouped" not in found:
+        return
+    check(found)
+    record["summary"] = summary(found)
+    for name, value in record["summary"].items():
+        print(f"{name:32s} {value:10.3f}")
+
+
+def check(found: dict) -> None:
+    """Stop if two forms of the same layer disagree."""
+    for form, other in ((form, found[form]) for form in ("literal", "authors") if form in found):
+        worst = other["output"] if form == "authors" else max(
+            abs(a - b) / max(abs(a), 1e-30) for a, b in zip(other["sums"], found["grouped"]["sums"], strict=True))
+        if worst > 2e-3:
+            raise SystemExit(f"the {form} form and the grouped one disagree by {worst:.1e}: the comparison is void")
+        other["disagreement"] = worst
+
+
+def summary(found: dict) -> dict:
+    """Return the numbers that chapter 9 reports, as far as their rows were measured."""
+    grouped = found["grouped"]
+    n = grouped["grid"] ** 2 + 1
+    flops = PRODUCTS * 2 * n * n * grouped["batch"] * grouped["dim"] ** 2
+    result = {"operator_gflops": flops / grouped["seconds"] / 1e9}
+    for form in ("literal", "authors"):
+        if form in found:
+            result[f"{form}_over_grouped_time"] = found[form]["seconds"] / grouped["seconds"]
+            result[f"{form}_over_grouped_memory"] = found[form]["peak_bytes"] / max(grouped["peak_bytes"], 1)
+    if "self-attention" in found:
+        result["grouped_over_attention_time"] = grouped["seconds"] / found["self-attention"]["seconds"]
+    for kind in ("mm", "bmm", "mm_each_relation") if "products" in found else ():
+        result[f"{kind}_gflops"] = found["products"][kind]["together"]
+        result[f"share_of_{kind}"] = result["operator_gflops"] / result[f"{kind}_gflops"]
+    return result
+
+
+def options():
+    p = measuring.parser(__doc__)
+    p.add_argument("--preset", choices=PRESETS, default="vit-a12")
+    for name in ("grid", "batch", "dim", "heads"):
+        p.add_argument(f"--{name}", type=int, help="instead of the preset's")
+    p.add_argument("--authors", type=Path, help="a copy of the authors' repository, timed side by side")
     return p
 
 
-def main() -> None:
-    args = parser().parse_args()
-    if args.form:
-        print(json.dumps(measure(args)))
-        return
-    report = compare(args, sys.argv[1:])
-    for form in FORMS:
-        r = report[form]
-        print(f"{form:8s} {r['seconds']:9.4f} s   {r['peak_bytes'] / 2**20:10.1f} MiB above the start")
-    print(f"grouped is {report['speed_ratio']:.1f} times as fast, in 1/{report['memory_ratio']:.0f} of the memory")
-    if args.write:
-        args.write.parent.mkdir(parents=True, exist_ok=True)
-        args.write.write_text(json.dumps(report, indent=1) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    measuring.main("translution-layer", options(), tasks, measure, finish)

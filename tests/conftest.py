@@ -4,9 +4,13 @@ import os
 
 os.environ.setdefault("MPLBACKEND", "agg")
 
+import torch
+
+# Triton's kernels run in its interpreter where there is no GPU; it reads this once, when the library imports it.
+os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
+
 import jaxtyping
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(

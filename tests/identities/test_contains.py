@@ -60,7 +60,7 @@ def test_the_sign_of_the_display_reflects_the_kernel(shape, seed):
     w_v = torch.zeros(rel.count, 2, 2, dtype=F64)
     for index, tap in fn.taps(kernel.shape[:-2]):
         if tap in rel.labels:
-            w_v[rel.id_of(tap)] = rel.n * kernel[index]                 # W_δ = K_δ, as the display reads
+            w_v[rel.id_of(tap)] = rel.n * kernel[index]                 # W_δ = N K_δ, as the display reads
     x, zero = normal(g, 1, rel.n, 2), torch.zeros(2, 1, dtype=F64)
     y = fn.translution(x, zero, zero, w_v, rel)
     torch.testing.assert_close(y, torch_convolution(x, kernel.flip(axes), shape))
@@ -135,16 +135,33 @@ def test_a_sink_makes_the_causal_convolution_exact(n, size, seed):
 
 
 @pytest.mark.identity("thm-contains-strict")
-@given(seeds)
-def test_value_only_translution_is_more_than_both(seed):
-    """An impulse has answers in two directions (not attention), and scaling is not linear (not convolution)."""
-    g, rel = rng(seed), offsets(3)
-    a, w_v = normal(g, 2, 1), normal(g, rel.count, 2, 2)
-    impulse = torch.zeros(1, 3, 2, dtype=F64)
-    impulse[0, 1] = normal(g, 2)
-    left, _, right = fn.translution(impulse, a, a, w_v, rel)[0]
-    assert abs(float(left[0] * right[1] - left[1] * right[0])) > 1e-12
-    one = fn.self_attention(impulse, a, a, w_v[0])[0]
-    assert abs(float(one[0, 0] * one[2, 1] - one[0, 1] * one[2, 0])) < 1e-12
-    x = normal(g, 1, 3, 2)
-    assert (fn.translution(3 * x, a, a, w_v, rel) - 3 * fn.translution(x, a, a, w_v, rel)).abs().max() > 1e-9
+@given(grids(), st.integers(1, 3), st.floats(0.2, 1.5), seeds)
+def test_value_only_translution_is_more_than_both(shape, heads, t, seed):
+    """Two tokens answer each other differently (not attention), and scaling is not linear (not convolution)."""
+    g, rel = rng(seed), offsets(shape)
+    assume(rel.n >= 2)
+    i, j = 0, rel.n - 1
+    one, w_v = torch.ones(1, 1, dtype=F64), normal(g, rel.count, 1, 1)
+    w_v[rel.index[i, i]] = 1.0
+    lit = torch.eye(rel.n, dtype=F64)[[i, j], :, None]                                  # one image per lit token
+    answers = fn.translution(lit, one, one, w_v, rel)[..., 0]
+    crossing = torch.stack([answers[1, i], answers[0, j]])
+    torch.testing.assert_close(crossing, w_v[rel.index[[i, j], [j, i]]].flatten() / rel.n)
+    assert abs(float(crossing[0] - crossing[1])) > 0
+    weights = (normal(g, 2, 2 * heads) for _ in range(3))
+    plain = fn.self_attention(lit * normal(g, 2), *weights, heads=heads)
+    torch.testing.assert_close(plain[1, i], plain[0, j])                                # the same both ways
+    grown = fn.translution(t * lit[:1], one, one, w_v, rel)[0, i, 0]
+    torch.testing.assert_close(float(grown), t * math.exp(t * t) / (math.exp(t * t) + rel.n - 1))
+
+
+@given(st.integers(2, 8), st.booleans(), seeds)
+def test_scores_of_the_offset_contain_a_convolution_exactly_when_they_are_periodic(n, periodic, seed):
+    g, rel = rng(seed), offsets(n)
+    b = normal(g, n)[[delta % n for (delta,) in rel.labels]] if periodic else normal(g, rel.count)
+    total = b[rel.index].exp().sum(1)                                                   # Z_i
+    kernel, x = normal(g, 3, 2, 2), normal(g, 1, n, 2)
+    values = fn.relation_kernel(kernel, rel) * (total[0] / b.exp())[:, None, None]
+    y = fn.translution_values(b[rel.index].softmax(-1).expand(1, 1, n, n), x, values, rel)
+    error = (y - torch_convolution(x, kernel, (n,))).abs().max()
+    assert error < 1e-9 if periodic else error > 1e-9

@@ -18,8 +18,10 @@ class Layer:
     Attributes:
         tokens: n, the CLS token included.
         relations: number ρ of relations in the table.
-        attended: number |A| of pairs that are not masked.
-        dim, inner, heads: C, C′ and the number of heads.
+        attended: number of pairs that are not masked.
+        dim: C, channels of a token.
+        inner: C′, channels of all heads together.
+        heads: number of heads.
         output: whether the output map (C′ + 1)·C is there.
         group: most pairs that the fast form multiplies at once, those of a relation and of its mirror image.
     """
@@ -45,7 +47,7 @@ class Layer:
 
     @property
     def macs_as_printed(self) -> int:
-        """Multiply–adds as the seed's FLOPs columns count them: a matrix per pair counts once per token."""
+        """Multiply–adds as the seed's FLOPs columns count them, a matrix per pair once per token."""
         return self.mixing_as_printed + self.output_macs
 
     def macs_true(self, attended_only: bool = False) -> int:
@@ -58,7 +60,7 @@ class Layer:
 
     @property
     def macs_products(self) -> int:
-        """Multiply–adds of the matrix products that the library's fast form runs: what ``count_macs`` sees."""
+        """Multiply–adds of the matrix products that the library's fast form runs; ``count_macs`` sees these."""
         return self.mixing_products + self.output_macs
 
     @property
@@ -72,8 +74,8 @@ class Layer:
         Args:
             batch: samples.
             itemsize: bytes of a number.
-            form: "fast" is what the library does: it keeps the projected pairs where they are small (``KEEP_BYTES`` of
-                ``functional.grouped``) and computes them again in backward elsewhere; "lean" never keeps them;
+            form: "fast" is what the library does: it computes the projected pairs again in backward, or keeps them
+                where ``KEEP_BYTES`` of ``functional.grouped`` is set and allows it; "lean" never keeps them;
                 "gather" gathers the matrix of every pair, as ``definition()`` and the authors' code do; "pairs" makes
                 the vectors of every pair, but no matrices.
 

@@ -107,8 +107,8 @@ def _batch(config: Config, batch: int, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _optimizer(name: str, parameters) -> torch.optim.Optimizer | None:
-    makers: dict[str, Callable] = {"none": lambda p: None, "sgd": partial(torch.optim.SGD, lr=1e-3),
-                                   "momentum": partial(torch.optim.SGD, lr=1e-3, momentum=0.9),
+    sgd = partial(torch.optim.SGD, lr=1e-3)
+    makers: dict[str, Callable] = {"none": lambda p: None, "sgd": sgd, "momentum": partial(sgd, momentum=0.9),
                                    "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
     return makers[name](parameters)
 

@@ -29,7 +29,10 @@ class ImageClassificationConfig(Configuration):
         mixer: a name in `MIXERS`, or one for each layer, separated by commas.
         mixer_options: further options of the mixer as a JSON object, such as `{"relative_dim": 8}`.
         architecture: "tiny", or "A", "B", "C" of the paper.
-        dim, depth, heads, ff: where not 0, they replace the architecture's.
+        dim: channels of a token; this and the next three replace the architecture's where they are not 0.
+        depth: number of layers.
+        heads: number of heads.
+        ff: hidden channels of the feed-forward part.
         pool: the classifier reads the CLS token ("cls") or the mean of the tokens ("mean").
         data: "digits" (embedded in scikit-learn) or "mnist" (read from `data_root`).
         data_root: folder with MNIST's four files.
@@ -37,10 +40,12 @@ class ImageClassificationConfig(Configuration):
         canvas: side of the canvas in pixels.
         patch_size: side of a patch in pixels; divides the canvas.
         train_placement: "static" (centred) or "dynamic" (anywhere, new in each epoch); both are evaluated.
-        epochs, batch_size: length of the training, and images in a step.
+        epochs: length of the training.
+        batch_size: images in a step.
         learning_rate: AdamW's at the start; follows a cosine to 0, one step an epoch.
         weight_decay: AdamW's.
-        train_samples, test_samples: how many images of each split; 0 is all.
+        train_samples: how many images of the training split; 0 is all.
+        test_samples: how many of the test split; 0 is all.
         seed: of the initial weights, the order of the images and their positions.
         device: "cpu", "cuda" or "cuda:1" and so on.
         precision: "float32", or "bfloat16" for autocast.

@@ -111,7 +111,9 @@ def read_record(path: str | Path) -> Record:
 
 
 def read_records(folder: str | Path) -> list[Record]:
-    """All records in `folder` and the folders in it, in the order of their paths.
+    """All records of experiments in `folder` and the folders in it, in the order of their paths.
+
+    Folders named "benchmarks" hold records of another kind and are left out.
 
     Raises:
         FileNotFoundError: no such folder.
@@ -119,4 +121,6 @@ def read_records(folder: str | Path) -> list[Record]:
     """
     if not Path(folder).is_dir():
         raise FileNotFoundError(f"folder: {str(folder)!r} is not a folder of run records")
-    return [read_record(path) for path in sorted(Path(folder).rglob("*.json"))]
+    found = sorted(path for path in Path(folder).rglob("*.json")
+                   if "benchmarks" not in path.relative_to(folder).parts)
+    return [read_record(path) for path in found]

@@ -75,7 +75,7 @@ class Run:
 
     @property
     def costs(self) -> dict[str, int]:
-        """Parameters, and multiply–adds of one image: as the papers count them, and all of them."""
+        """Parameters, and multiply–adds of one image, as the papers count them and all of them."""
         model = self._built()
         return {"parameters": cost.parameters(model), "macs_as_printed": cost.macs_as_printed(model),
                 "macs_true": cost.macs_true(model)}

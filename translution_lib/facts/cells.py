@@ -40,7 +40,7 @@ class Cell:
 
     @property
     def digits(self) -> int:
-        """Decimals that the paper prints, in the cell's unit: a count from 1 G up is printed in G with three."""
+        """Decimals that the paper prints, in the cell's unit; a count from 1 G up is printed in G with three."""
         if self.metric == "flops" and self.value >= 1000:
             return 0
         if self.metric == "parameters":

@@ -41,6 +41,13 @@ class Pairs:
     groups: list
     flat: Tensor            # place i·n + j of every pair
     sizes: list             # pairs in each group
+    absent: list            # relations without a pair
+
+    def gradient(self, w: Tensor) -> Tensor:
+        """Return room for the gradient of w: each group writes its own matrices, the others are zero."""
+        dw = torch.empty_like(w)
+        dw[self.absent] = 0
+        return dw
 
 
 def pairs_on(relations: Relations, device: torch.device) -> Pairs:
@@ -54,22 +61,22 @@ def _make_pairs(relations: Relations, device: torch.device) -> Pairs:
     groups, flat = [], []
     for r, (i, j) in tokens.items():
         partner = _partner(relations, r, i, j)
-        if not len(i) or (partner is not None and partner < r):
-            continue
-        two = partner is not None and partner > r
+        if not len(i) or partner < r:
+            continue                        # no pairs, or done with its partner
+        two = partner > r
         ids = slice(r, partner + 1, partner - r) if two else slice(r, r + 1)
         groups.append(Group(ids, 1 + two, torch.cat([i, j, i] if two else [i, j]).to(device)))
         flat += [i * n + j, j * n + i] if two else [i * n + j]
-    return Pairs(groups, torch.cat(flat).to(device), [g.size * len(g.tokens) // (g.size + 1) for g in groups])
+    sizes_of_groups = [g.size * len(g.tokens) // (g.size + 1) for g in groups]
+    return Pairs(groups, torch.cat(flat).to(device), sizes_of_groups, [r for r, size in enumerate(sizes) if not size])
 
 
-def _partner(relations: Relations, r: int, i: Tensor, j: Tensor) -> int | None:
-    """Return the relation whose pairs are those of r with query and key exchanged, if there is one."""
-    if not len(i):
-        return None
+def _partner(relations: Relations, r: int, i: Tensor, j: Tensor) -> int:
+    """Return the relation whose pairs are those of r with query and key exchanged; r itself if there is none."""
     ids = relations.index[j, i]
-    other = int(ids[0])
-    return other if other >= 0 and bool((ids == other).all()) and relations.sizes[other] == len(i) else None
+    other = int(ids[0]) if len(i) else r
+    exchanged = other >= 0 and bool((ids == other).all()) and int(relations.sizes[other]) == len(i)
+    return other if exchanged else r
 
 
 def _rows(x: Tensor, group: Group) -> Tensor:
@@ -147,8 +154,8 @@ class _Scores(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         s, t, w_q, w_k, ctx.pairs, ctx.heads, _ = inputs
-        ctx.set_materialize_grads(False)        # else backward would be handed zeros of the size of what is kept
         ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)    # else backward would be handed zeros of the size of what is kept
         ctx.save_for_backward(s, t, w_q, w_k, *output[1:])
 
     @staticmethod
@@ -177,7 +184,7 @@ class _ScoresBackward(torch.autograd.Function):
     @staticmethod
     def forward(grad, s, t, w_q, w_k, q_kept, k_kept, pairs, heads):
         ds, dt = (torch.zeros_like(x, dtype=_wide(x.dtype)) for x in (s, t))
-        dw_q, dw_k = (None if w is None else torch.zeros_like(w) for w in (w_q, w_k))
+        dw_q, dw_k = (None if w is None else pairs.gradient(w) for w in (w_q, w_k))
         kept = zip(_slices(q_kept, pairs), _slices(k_kept, pairs), strict=True)
         parts = _take(grad, pairs).split(pairs.sizes)
         for group, g, (q, k) in zip(pairs.groups, parts, kept, strict=True):
@@ -230,7 +237,7 @@ def _again(plain, ctx, grads, *fixed) -> list:
 def _backward_side(dx, dw, w, group, tokens, rows, dy) -> None:
     """Add the gradients of y = rows @ w[r], whose rows are the given tokens of x, into dx and dw."""
     if dw is not None:
-        torch.bmm(rows.mT, dy, out=group.weight(dw))
+        group.weight(dw).copy_(torch.bmm(rows.mT, dy))
         dy = torch.bmm(dy, group.weight(w).mT)
     dx.index_add_(0, tokens, dy.view(-1, *dx.shape[1:]).to(dx.dtype))
 
@@ -254,8 +261,8 @@ class _Values(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         alpha, x, w, ctx.pairs, _ = inputs
-        ctx.set_materialize_grads(False)        # else backward would be handed zeros of the size of what is kept
         ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)    # else backward would be handed zeros of the size of what is kept
         ctx.save_for_backward(alpha, x, w, output[1])
 
     @staticmethod
@@ -285,8 +292,8 @@ class _ValuesBackward(torch.autograd.Function):
 
     @staticmethod
     def forward(grad, alpha, x, w, kept, pairs):
-        heads, n, b = alpha.shape[1], *x.shape[:2]
-        dx, dw, scores = torch.zeros_like(x, dtype=_wide(x.dtype)), torch.zeros_like(w), []
+        (n, b), heads = x.shape[:2], alpha.shape[1]
+        dx, dw, scores = torch.zeros_like(x, dtype=_wide(x.dtype)), pairs.gradient(w), []
         parts = _take(alpha, pairs).split(pairs.sizes)
         for group, a, v in zip(pairs.groups, parts, _slices(kept, pairs), strict=True):
             rows = _rows(x, group)[1:]
@@ -311,7 +318,9 @@ class _ValuesBackward(torch.autograd.Function):
         return _looped(_ValuesBackward, info, in_dims, *args)
 
 
-KEEP_BYTES = 2**28
+# Projected pairs up to this size are kept for backward instead of being computed again: a trade of memory, N²·C′ numbers
+# a sample and side, against three of twelve products. By default nothing of that size is ever built.
+KEEP_BYTES = 0
 
 
 def _keep(pairs: Pairs, x: Tensor, width: int, sides: int) -> bool:

@@ -1,0 +1,206 @@
+"""What the benchmarks share: a plan of tasks, each measured in a process of its own, and the record of the results.
+
+A benchmark names its tasks and says how one of them is measured; :func:`main` does the rest. Time is the best of
+several runs. Memory is the peak of the first step above what the process held before it; libraries are loaded before
+that.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from translution_lib.experiments.environment import commit, processor, versions
+
+SCHEMA = 1
+GIB = 2**30
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def parser(doc: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options that every benchmark has."""
+    p = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--runs", type=int, default=10, help="timed runs of each measurement, of which the best counts")
+    p.add_argument("--seconds", type=float, default=20, help="no further run of a measurement starts after this time")
+    p.add_argument("--device", default="cpu", help="cpu or cuda")
+    p.add_argument("--dtype", choices=DTYPES, default="float32", help="bfloat16 runs under autocast")
+    p.add_argument("--quick", action="store_true", help="tiny sizes: shows that the command works, measures nothing")
+    p.add_argument("--write", type=Path, help="file for the record")
+    p.add_argument("--task", help=argparse.SUPPRESS)
+    return p
+
+
+def main(name: str, p: argparse.ArgumentParser, tasks: Callable, measure: Callable, finish: Callable) -> None:
+    """Measure all tasks, print what ``finish`` says and write the record.
+
+    Args:
+        name: the benchmark's name in its record.
+        p: a parser made by :func:`parser`.
+        tasks: takes the arguments, gives a list of dicts that name and size one measurement each.
+        measure: takes one task, with the common options added, and gives a dict of results; runs in a new process.
+        finish: takes the record, may add a summary to it, and prints.
+    """
+    args = p.parse_args()
+    if args.task:
+        _answer(json.loads(args.task), measure)
+        return
+    torch.set_num_threads(args.threads)
+    common = {"threads": args.threads, "runs": 1 if args.quick else args.runs, "seconds": args.seconds,
+              "device": args.device, "dtype": args.dtype}
+    planned = [{"kind": "ceilings", "quick": args.quick}, *tasks(args)]
+    rows = [run_here(task, common, measure) if args.quick and k else run_task(task, common)
+            for k, task in enumerate(tqdm(planned, desc=name, unit="task", disable=None))]
+    parameters = {k: v for k, v in vars(args).items() if k not in ("write", "task", "authors")}
+    record = {"benchmark": name, "schema": SCHEMA, "status": "measured", "parameters": parameters, "rows": rows[1:],
+              "ceilings": rows[0], "threads": args.threads, "versions": versions(), "source": commit(),
+              "processor": device_name(args.device)}
+    finish(record)
+    if args.write:
+        args.write.parent.mkdir(parents=True, exist_ok=True)
+        args.write.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+
+
+def device_name(device: str) -> str:
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else processor()
+
+
+def run_task(task: dict, common: dict) -> dict:
+    """Measure one task in a new process, unless the machine's memory is too small for it."""
+    needs = task.get("needs_bytes", 0)
+    room = memory_available(common["device"])
+    public = {k: v for k, v in task.items() if k != "authors"}
+    if needs > 0.9 * room:
+        reason = f"would need about {needs / GIB:.0f} GiB, {room / GIB:.0f} GiB are free"
+        return {**public, "status": "not run", "reason": reason}
+    command = [sys.executable, sys.argv[0], "--task", json.dumps({**task, **common})]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"])[-1]
+        return {**public, "status": "failed", "reason": last.rsplit("/", 1)[-1][:200]}
+    return {**public, "status": "measured", **json.loads(done.stdout.splitlines()[-1])}
+
+
+def run_here(task: dict, common: dict, measure: Callable) -> dict:
+    """Measure one tiny task in this process."""
+    torch.manual_seed(0)
+    return {**task, "status": "measured", **measure({**task, **common})}
+
+
+def _answer(task: dict, measure: Callable) -> None:
+    """Measure one task in this process and print the result for the one that asked."""
+    torch.set_num_threads(task["threads"])
+    torch.manual_seed(0)
+    print(json.dumps(ceilings(task) if task.get("kind") == "ceilings" else measure(task)))
+
+
+def memory_available(device: str) -> float:
+    """Return the free bytes of a device, or infinity where the system does not say."""
+    if device.startswith("cuda"):
+        return torch.cuda.mem_get_info(device)[0]
+    return _field("/proc/meminfo", "MemAvailable", float("inf"))
+
+
+def _field(file: str, name: str, otherwise: float) -> float:
+    """Return a line of a file of the system, such as VmRSS, in bytes."""
+    if not Path(file).exists():
+        return otherwise
+    return int(next(line for line in Path(file).read_text().splitlines() if line.startswith(name)).split()[1]) * 1024
+
+
+def synchronize(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
+
+
+def peak_bytes(step: Callable, device: str) -> int:
+    """Return by how much a step raises the memory in use at its peak."""
+    if device.startswith("cuda"):
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        step()
+        synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    clear = Path("/proc/self/clear_refs")
+    if clear.exists():
+        clear.write_text("5")                                   # the peak starts anew
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    before = _field("/proc/self/status", "VmRSS", largest)
+    step()
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return int(_field("/proc/self/status", "VmHWM", largest) - before)
+
+
+def best_of(step: Callable, task: dict, repeat: int = 1) -> dict:
+    """Return the best time of one step among several runs, and all times; every run repeats the step."""
+    step()
+    times: list[float] = []
+    while len(times) < task["runs"] and (len(times) < 2 or sum(times) * repeat < task["seconds"]):
+        synchronize(task["device"])
+        start = time.perf_counter()
+        for _ in range(repeat):
+            step()
+        synchronize(task["device"])
+        times.append((time.perf_counter() - start) / repeat)
+    return {"seconds": min(times), "all_seconds": times}
+
+
+def precision(task: dict) -> AbstractContextManager:
+    """Return the context in which a task's layers run."""
+    if task["dtype"] == "float32":
+        return nullcontext()
+    return torch.autocast(task["device"].split(":")[0], dtype=DTYPES[task["dtype"]])
+
+
+def rate(flops: float, step: Callable, task: dict) -> float:
+    """Return the rate of a step of so many operations, in 10⁹ per second; short steps are repeated within a run."""
+    first = best_of(step, {**task, "runs": 2})["seconds"]
+    repeat = max(1, min(1000, int(0.05 / max(first, 1e-7)))) if task["runs"] > 1 else 1
+    return flops / best_of(step, task, repeat)["seconds"] / 1e9
+
+
+def random(*shape: int, task: dict) -> torch.Tensor:
+    """Return random numbers in the type and on the device of a task."""
+    return torch.randn(*shape, device=task["device"], dtype=DTYPES[task["dtype"]])
+
+
+def gemm(m: int, k: int, n: int, task: dict) -> float:
+    """Return the rate of (m × k)·(k × n), counting 2·m·k·n operations."""
+    a, b, out = random(m, k, task=task), random(k, n, task=task), random(m, n, task=task)
+    return rate(2 * m * k * n, lambda: torch.mm(a, b, out=out), task)
+
+
+def copy_rate(numbers: int, task: dict) -> float:
+    """Return the memory traffic of a copy, in 10⁹ bytes per second: one read and one write per number."""
+    a, b = random(numbers, task=task), random(numbers, task=task)
+    return rate(2 * numbers * a.element_size(), lambda: b.copy_(a), task)
+
+
+def triad_rate(numbers: int, task: dict) -> float:
+    """Return the memory traffic of a = b + s·c, in 10⁹ bytes per second: two reads and one write per number."""
+    a, b, c = (random(numbers, task=task) for _ in range(3))
+    return rate(3 * numbers * a.element_size(), lambda: torch.add(b, c, alpha=0.5, out=a), task)
+
+
+def ceilings(task: dict) -> dict:
+    """Return what the machine can do at best: its largest rate of a matrix product and its memory bandwidth."""
+    side, numbers = (64, 2**12) if task["quick"] else (2048, 2**26)
+    return {"gemm_gflops": gemm(side, side, side, task), "copy_gb_per_s": copy_rate(numbers, task),
+            "triad_gb_per_s": triad_rate(numbers, task), "gemm_side": side, "stream_numbers": numbers}
+
+
+def text(row: dict, *columns: str) -> str:
+    """Return a row's results as a line: its time and memory, or why there are none."""
+    cells = [row.get(column, "") for column in columns]
+    head = "  ".join(f"{cell:>6}" if isinstance(cell, int) else f"{cell:<16}" for cell in cells)
+    if row["status"] != "measured":
+        return f"{head}  {row['status']}: {row['reason']}"
+    return f"{head}  {row['seconds']:9.4f} s  {row['peak_bytes'] / 2**20:9.1f} MiB"

@@ -1,0 +1,83 @@
+"""Every benchmark command runs at tiny sizes and writes a whole record. Nothing timed is asserted."""
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+KINDS = {
+    "machine": {"gemm", "copy", "triad", "gather"},
+    "translution_layer": {"layer"},
+    "scaling": {"sweep"},
+    "training_step": {"training-step"},
+}
+
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+each = pytest.mark.parametrize("name", KINDS)
+
+
+@cache
+def run(name: str) -> tuple[str, dict]:
+    """Run a command once; give what it printed and its record."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "deep" / "record.json"
+        command = [sys.executable, f"benchmarks/{name}.py", "--quick", "--threads", "1", "--write", str(file)]
+        done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout, json.loads(file.read_text())
+
+
+@each
+def test_a_record_is_whole(name):
+    printed, record = run(name)
+    assert record["benchmark"] == name.replace("_", "-") and record["schema"] == 1
+    assert {"status", "parameters", "versions", "threads", "ceilings", "processor"} <= set(record)
+    assert {row["kind"] for row in record["rows"]} == KINDS[name]
+    assert all(row["status"] == "measured" for row in [record["ceilings"], *record["rows"]])
+    assert len(printed.splitlines()) >= len(record["rows"])
+
+
+@each
+def test_a_record_names_no_place_of_the_machine(name):
+    record = run(name)[1]
+    text = json.dumps(record)
+    assert str(ROOT) not in text and str(Path.home()) + "/" not in text and os.uname().nodename not in text
+
+
+@each
+def test_every_time_is_the_best_of_its_runs(name):
+    record = run(name)[1]
+    for row in record["rows"]:
+        if "all_seconds" in row:
+            assert row["seconds"] == min(row["all_seconds"]) > 0 and row["peak_bytes"] >= 0
+
+
+def test_the_forms_of_a_layer_agree():
+    record = run("translution_layer")[1]
+    found = {row["form"]: row for row in record["rows"]}
+    assert set(found) == {"literal", "grouped", "self-attention", "products"}
+    assert found["literal"]["disagreement"] < 2e-3
+    assert set(found["products"]["mm"]) == {"forward", "rows", "matrix", "together"}
+    assert {"operator_gflops", "share_of_mm", "literal_over_grouped_time"} <= set(record["summary"])
+
+
+def test_the_form_sweep_has_every_form_at_every_length():
+    rows = [row for row in run("scaling")[1]["rows"] if row["sweep"] == "form"]
+    lengths = {row["tokens"] for row in rows}
+    assert {(row["form"], row["tokens"]) for row in rows} == {
+        (form, n) for form in ("gather", "keep", "recompute") for n in lengths}
+
+
+def test_the_plan_of_training_steps_covers_the_tables():
+    code = ("import training_step as t; a = t.options().parse_args([]); p = t.tasks(a); "
+            "print(len(p), len({r['name'] for r in p}), {r['table'] for r in p})")
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "benchmarks", capture_output=True, text=True,
+                          env=ENVIRONMENT)
+    assert done.stdout.split(maxsplit=2) == ["48", "16", "{2, 3, 7}\n"], done.stderr
