@@ -10,7 +10,7 @@ from translution_lib.data import MNIST
 from translution_lib.experiments import ImageClassificationConfig, build_model, read_record, wilson_interval
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
-PATHS = sorted(RESULTS.rglob("*.json"))
+PATHS = sorted((RESULTS / "image-classification").rglob("*.json"))
 
 
 def test_there_are_results():

@@ -3,8 +3,8 @@
 ``parameters``, ``macs_as_printed``, ``macs_true``, ``macs_products`` and ``saved_bytes`` are formulas and take a model
 or its configuration; ``count_parameters``, ``count_macs`` and ``count_saved_bytes`` run or read a model. ``layer`` has
 the same for one mixing layer. ``memory`` predicts the peak of a training step, ``smallest_card`` names the card that it
-needs, and ``count_memory`` counts a real step's.
-Source: seed 000, section 3.4 and Tables 2–8, 10, 11; chapter "What it costs".
+needs, and ``count_memory`` counts a real step's. Source: seed 000, section 3.4 and Tables 2–8, 10, 11; chapters
+"What it costs" and "Making it fit".
 
     >>> from translution_lib import ViT, cost
     >>> model = ViT.named("A/56", mixer="lor-translution")

@@ -219,10 +219,9 @@ class LoRLayer(Layer):
         return 3 + 3 * self.shared
 
     def work_numbers(self, itemsize: int) -> tuple[int, int]:
-        """As Translution on the low dimension, beside the gradients of the shared part and of its scores."""
+        """As Translution on the low dimension, beside the gradients of the output and of the input."""
         n, wide, group = self.tokens, max(1, 4 // itemsize), self.loop(self.low, self.core)
         table, pairs = self.heads * self.pairs, self.heads * self.attended
-        dense = n * (self.dim + 2 * self.shared * self.inner) + self.shared * table
-        values = n * (self.core + wide * self.low) + max(2 * pairs + group, 3 * pairs + 2 * table)
-        scores = n * 2 * wide * self.low + max(table + pairs + group, 2 * table + pairs)
-        return dense + values, dense + scores - table
+        values = n * (self.inner + self.core + wide * self.low) + max(2 * pairs + group, 3 * pairs + 2 * table)
+        scores = n * 2 * (self.dim + wide * self.low) + max(table + pairs + group, 2 * table + pairs)
+        return values, scores - table
