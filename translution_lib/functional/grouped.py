@@ -330,8 +330,8 @@ class _ValuesBackward(torch.autograd.Function):
         return _looped(_ValuesBackward, info, in_dims, *args)
 
 
-# Projected pairs up to this size are kept for backward instead of being computed again: a trade of memory, N²·C′ numbers
-# a sample and side, against three of twelve products. By default nothing of that size is ever built.
+# Projected pairs up to this size are kept for backward instead of being computed again: a trade of memory, N²·C′
+# numbers a sample and side, against three of twelve products. By default nothing of that size is ever built.
 KEEP_BYTES = 0
 
 
