@@ -21,6 +21,7 @@ SENTENCES = {
     "book/translution/contains": "is not a softmax row",
     "book/translution/low_rank": "two shared bases, one small core per offset",
     "book/translution/cost": "The printed FLOPs come from a counter that ignores broadcasting.",
+    "book/translution/fitting": "The order of the products cannot change that",
     "book/back/errata": "The preprint reports curves and no table",
     "book/back/glossary": "Reading zeros outside the grid",
     "book/back/api": "One relation per offset",
