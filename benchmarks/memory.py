@@ -40,10 +40,10 @@ def gpt(mixer: str, context: int, vocabulary: int, depth: int) -> GPTConfig:
 
 
 CASES: dict[str, tuple] = {
-    "vit-translution": (vit("translution", 96, 3), 32, False),
+    "vit-translution": (vit("translution", 96, 3), 160, False),
     "vit-translution-weights": (vit("translution", 96, 3), 2, False),
-    "vit-translution-checkpoint": (vit("translution", 96, 3), 32, True),
-    "vit-lor": (vit("lor-translution", 96, 4), 32, False),
+    "vit-translution-checkpoint": (vit("translution", 96, 3), 160, True),
+    "vit-lor": (vit("lor-translution", 96, 4), 112, False),
     "vit-self-attention": (vit("self-attention", 192, 6), 48, False),
     "vit-self-attention-checkpoint": (vit("self-attention", 192, 12), 96, True),
     "gpt-translution": (gpt("translution", 96, 2000, 3), 8, False),
