@@ -40,10 +40,10 @@ def gpt(mixer: str, context: int, vocabulary: int, depth: int) -> GPTConfig:
 
 
 CASES: dict[str, tuple] = {
-    "vit-translution": (vit("translution", 96, 3), 32, False),
+    "vit-translution": (vit("translution", 96, 3), 96, False),
     "vit-translution-weights": (vit("translution", 96, 3), 2, False),
-    "vit-translution-checkpoint": (vit("translution", 96, 3), 32, True),
-    "vit-lor": (vit("lor-translution", 96, 4), 32, False),
+    "vit-translution-checkpoint": (vit("translution", 96, 3), 96, True),
+    "vit-lor": (vit("lor-translution", 96, 4), 112, False),
     "vit-self-attention": (vit("self-attention", 192, 6), 48, False),
     "vit-self-attention-checkpoint": (vit("self-attention", 192, 12), 96, True),
     "gpt-translution": (gpt("translution", 96, 2000, 3), 8, False),
@@ -86,7 +86,8 @@ def measure(name: str) -> dict:
 def in_a_process(name: str) -> dict:
     command = [sys.executable, __file__, "--measure", name]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **MALLOC})
-    return json.loads(done.stdout)
+    show(row := json.loads(done.stdout))
+    return row
 
 
 def paper(largest: float) -> list[dict]:
@@ -130,9 +131,6 @@ def main() -> None:
         print(json.dumps(measure(args.measure)))
         return
     rows = paper(args.largest * 1e9) if args.paper else [in_a_process(name) for name in args.cases]
-    if not args.paper:
-        for row in rows:
-            show(row)
     seen = [(row["predicted"], row[key]) for row in rows for key in ("counted", "resident") if row[key]]
     worst = max(abs(predicted / value - 1) for predicted, value in seen)
     print(f"largest deviation {worst:.1%}")
