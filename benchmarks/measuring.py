@@ -204,3 +204,14 @@ def text(row: dict, *columns: str) -> str:
     if row["status"] != "measured":
         return f"{head}  {row['status']}: {row['reason']}"
     return f"{head}  {row['seconds']:9.4f} s  {row['peak_bytes'] / 2**20:9.1f} MiB"
+
+
+def layer_step(layer: torch.nn.Module, x: torch.Tensor, direction: torch.Tensor, task: dict):
+    """Return forward and backward as a function without arguments."""
+    def step() -> None:
+        layer.zero_grad(set_to_none=True)
+        x.grad = None
+        with precision(task):
+            y = layer(x)
+        y.float().backward(direction)
+    return step

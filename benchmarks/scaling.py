@@ -47,7 +47,7 @@ def measure(task: dict) -> dict:
     x = torch.randn(task["batch"], task["tokens"], task["dim"], device=task["device"], requires_grad=True)
     direction = torch.ones_like(x)
     with form(task["form"]):
-        step = make_step(layer, x, direction, task)
+        step = measuring.layer_step(layer, x, direction, task)
         load_libraries(task)
         return {"peak_bytes": measuring.peak_bytes(step, task["device"]), **measuring.best_of(step, task)}
 
@@ -64,22 +64,11 @@ def form(name: str):
         grouped.KEEP_BYTES = usual
 
 
-def make_step(layer: torch.nn.Module, x: torch.Tensor, direction: torch.Tensor, task: dict):
-    """Return forward and backward as a function without arguments."""
-    def step() -> None:
-        layer.zero_grad(set_to_none=True)
-        x.grad = None
-        with measuring.precision(task):
-            y = layer(x)
-        y.float().backward(direction)
-    return step
-
-
 def load_libraries(task: dict) -> None:
     """Run a tiny layer, so that what is loaded once is not counted as this layer's memory."""
     tiny = Translution(offsets((2, 2), cls=True), 64, 1).to(task["device"])
     x = torch.randn(8, 5, 64, device=task["device"], requires_grad=True)
-    make_step(tiny, x, torch.ones_like(x), task)()
+    measuring.layer_step(tiny, x, torch.ones_like(x), task)()
 
 
 def finish(record: dict) -> None:

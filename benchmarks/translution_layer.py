@@ -59,14 +59,7 @@ def measure(task: dict) -> dict:
     direction = torch.randn(x.shape, device=x.device)
     with definition() if task["form"] == "literal" else nullcontext():
         load_libraries(task)
-
-        def step() -> None:
-            layer.zero_grad(set_to_none=True)
-            x.grad = None
-            with measuring.precision(task):
-                y = layer(x)
-            y.float().backward(direction)
-
+        step = measuring.layer_step(layer, x, direction, task)
         peak = measuring.peak_bytes(step, task["device"])
         result = {"peak_bytes": peak, "sums": sums(layer, x, direction)}
         return {**result, **measuring.best_of(step, task), "output": compared(layer, x, reference)}
