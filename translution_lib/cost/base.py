@@ -60,7 +60,10 @@ class Layer:
 
     @property
     def macs_products(self) -> int:
-        """Multiply–adds of the matrix products that the library's fast form runs; ``count_macs`` sees these."""
+        """Multiply–adds of the matrix products that the library's fast form runs; ``count_macs`` sees these.
+
+        With one head it may run fewer: where a relation has more rows than channels, its scores are one product.
+        """
         return self.mixing_products + self.output_macs
 
     @property
@@ -95,7 +98,8 @@ class Layer:
         scores, values = sum(letter in sides for letter in "qk"), "v" in sides
         size = self.attended * batch * width * itemsize
         keep = [form == "fast" and needed * size <= grouped.KEEP_BYTES for needed in (2, 1)]
-        return (scores * keep[0] + values * keep[1]) * self.attended * width
+        needed = values * keep[1] * (self.heads > 1)        # with one head, backward needs no values
+        return (scores * keep[0] + needed) * self.attended * width
 
     keeps_weights = True
     """Whether the attention weights of all pairs are kept."""
