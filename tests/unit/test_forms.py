@@ -1,0 +1,107 @@
+"""Every form of the operator, under every option: equal to the definition, with gradients that finite differences confirm.
+
+Forms: projected pairs computed again in backward or kept; with one head the bilinear scores and values without
+recomputation, which need more rows than channels; any subset of relative letters.
+"""
+
+from itertools import combinations
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from translution_lib import functional as fn
+from translution_lib import offsets, pairs, shared
+from translution_lib.functional import grouped, grouped_scores
+
+F64 = torch.float64
+TABLES = {
+    "line": lambda: offsets(3), "cls": lambda: offsets((1, 2), cls=True), "causal": lambda: offsets(3, causal=True),
+    "window": lambda: offsets(4, window=1), "clip": lambda: offsets(4, clip=1), "pairs": lambda: pairs(2),
+    "prefix": lambda: offsets(4, causal=True).for_length(2), "shared": lambda: shared(3),
+}
+LETTERS = ["".join(some) for k in range(4) for some in combinations("qkv", k)]
+
+
+def problem(table, relative, heads, batch=2, c=2, d=2):
+    """Return relations and random x, W^q, W^k, W^v in float64."""
+    rel, g = TABLES[table](), torch.Generator().manual_seed(3)
+
+    def random(*shape):
+        return torch.randn(*shape, dtype=F64, generator=g, requires_grad=True)
+
+    w = [random(*((rel.count,) if letter in relative else ()), c, heads * d) for letter in "qkv"]
+    return rel, [random(batch, rel.n, c), *w]
+
+
+@pytest.mark.parametrize("room", [0, 2**62], ids=["again", "kept"])
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("table", TABLES)
+def test_gradients_of_every_table_and_form(table, heads, room):
+    rel, args = problem(table, "qkv", heads, batch=3)
+    with patch.object(grouped, "KEEP_BYTES", room):
+        torch.testing.assert_close(fn.translution(*args, rel, heads), fn.translution_definition(*args, rel, heads))
+        assert torch.autograd.gradcheck(lambda *a: fn.translution(*a, rel, heads), args)
+        assert torch.autograd.gradgradcheck(lambda *a: fn.translution(*a, rel, heads), args, fast_mode=True)
+
+
+@pytest.mark.parametrize("room", [0, 2**62], ids=["again", "kept"])
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("relative", LETTERS, ids=lambda r: r or "none")
+def test_gradients_of_every_subset(relative, heads, room):
+    rel, args = problem("cls", relative, heads)
+    with patch.object(grouped, "KEEP_BYTES", room):
+        torch.testing.assert_close(fn.translution(*args, rel, heads), fn.translution_definition(*args, rel, heads))
+        assert torch.autograd.gradcheck(lambda *a: fn.translution(*a, rel, heads), args)
+
+
+def test_both_ways_to_the_scores_are_taken():
+    """Where some relations have more rows than channels and others fewer, one head uses both ways, and they agree."""
+    rel, args = problem("line", "qkv", 1, batch=2, c=3, d=3)
+    taken, real = [], grouped_scores.bilinear
+
+    def spy(*given):
+        taken.append(real(*given))
+        return taken[-1]
+
+    with patch.object(grouped_scores, "bilinear", spy):
+        found = torch.autograd.grad(fn.translution(*args, rel, 1).square().sum(), args)
+    assert set(taken) == {True, False}
+    expected = torch.autograd.grad(fn.translution_definition(*args, rel, 1).square().sum(), args)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("variant", ["printed", "released"])
+@pytest.mark.parametrize("with_shared", [True, False])
+@pytest.mark.parametrize("heads", [1, 2])
+def test_gradients_of_low_rank(heads, with_shared, variant):
+    rel, g = offsets((1, 2), cls=True), torch.Generator().manual_seed(4)
+
+    def random(*shape):
+        return torch.randn(*shape, dtype=F64, generator=g, requires_grad=True)
+
+    x, e, r = random(2, rel.n, 2), 2 * heads, heads
+    leaves = [random(2, r) for _ in range(3)], [random(rel.count, r, r) for _ in range(3)], [random(r, e)]
+    wide = [random(2, e) for _ in range(3)] if with_shared else []
+
+    def run(x, *w):
+        return fn.lor_translution(x, w[:3], w[3:6], w[6], rel, heads, shared=w[7:] or None, variant=variant)
+
+    assert torch.autograd.gradcheck(run, (x, *leaves[0], *leaves[1], *leaves[2], *wide))
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_bfloat16_within_its_bound(heads):
+    """Sums accumulate in float32: every error is below a tenth of the root mean square of its tensor."""
+    rel, args = problem("line", "qkv", heads, batch=40, c=16, d=16 // heads)
+    args = [(a / 4 if a.ndim == 3 and len(a) == rel.count else a).detach().requires_grad_() for a in args]
+    half = [a.detach().bfloat16().requires_grad_() for a in args]
+    exact = [a.detach().double().requires_grad_() for a in half]
+
+    def results(inputs):
+        y = fn.translution(*inputs, rel, heads)
+        return [y.detach(), *torch.autograd.grad(y.sum(), inputs)]
+
+    for a, b in zip(results(half), results(exact), strict=True):
+        assert a.dtype == torch.bfloat16
+        assert (a.double() - b).abs().max() < 0.1 * b.square().mean().sqrt()
