@@ -6,13 +6,15 @@
 
 ``--authors`` times the authors' own layer beside the others; PATH is a copy of their repository, or the file
 ``translution.py`` of its vision package. All forms start from the same numbers, and their results are compared.
+The form "grouped" is the library's default, which computes projected pairs again in backward; "kept" keeps them.
 The rate counts what the mathematics needs: nine products for each pair and sample, three forward and six backward, of
 2·C·C′ operations each. Its yardstick is ``torch.mm`` and ``torch.bmm`` at the same shapes: as many rows as a relation
 has pairs on average, times the batch, and one more time relation by relation with the operator's own numbers of rows.
 """
 
 import importlib.util
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -20,6 +22,7 @@ import measuring
 import torch
 
 from translution_lib import SelfAttention, Translution, cost, definition, offsets
+from translution_lib.functional import grouped
 
 PRESETS = {
     "vit-a12": {"grid": 7, "batch": 8, "dim": 192, "heads": 3},
@@ -43,8 +46,8 @@ def tasks(args) -> list[dict]:
     size = sizes(args)
     made = cost.layer.named("translution", offsets((size["grid"],) * 2, cls=True), size["dim"], size["heads"])
     gather = int(1.4 * made.saved_bytes(size["batch"], form="gather"))  # one gradient of the three copies comes on top
-    found = [{"form": "literal", "needs_bytes": gather}, {"form": "grouped"}, {"form": "self-attention"},
-             {"form": "products"}]
+    found = [{"form": "literal", "needs_bytes": gather}, {"form": "grouped"}, {"form": "kept"},
+             {"form": "self-attention"}, {"form": "products"}]
     if args.authors:
         found.append({"form": "authors", "needs_bytes": gather, "authors": str(args.authors.resolve())})
     return [{"kind": "layer", **size, **task} for task in found]
@@ -57,12 +60,23 @@ def measure(task: dict) -> dict:
     layer.to(task["device"])
     x = x.to(task["device"]).requires_grad_()
     direction = torch.randn(x.shape, device=x.device)
-    with definition() if task["form"] == "literal" else nullcontext():
+    with definition() if task["form"] == "literal" else keeping(task["form"] == "kept"):
         load_libraries(task)
         step = measuring.layer_step(layer, x, direction, task)
         peak = measuring.peak_bytes(step, task["device"])
         result = {"peak_bytes": peak, "sums": sums(layer, x, direction)}
         return {**result, **measuring.best_of(step, task), "output": compared(layer, x, reference)}
+
+
+@contextmanager
+def keeping(on: bool) -> Iterator[None]:
+    """Keep the projected pairs for backward inside, whatever their size."""
+    usual = grouped.KEEP_BYTES
+    grouped.KEEP_BYTES = 2**62 if on else usual
+    try:
+        yield
+    finally:
+        grouped.KEEP_BYTES = usual
 
 
 def make(task: dict) -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor | None]:
@@ -180,7 +194,7 @@ def finish(record: dict) -> None:
 
 def check(found: dict) -> None:
     """Stop if two forms of the same layer disagree."""
-    for form, other in ((form, found[form]) for form in ("literal", "authors") if form in found):
+    for form, other in ((form, found[form]) for form in ("literal", "authors", "kept") if form in found):
         worst = other["output"] if form == "authors" else max(
             abs(a - b) / max(abs(a), 1e-30) for a, b in zip(other["sums"], found["grouped"]["sums"], strict=True))
         if worst > 2e-3:
@@ -190,19 +204,20 @@ def check(found: dict) -> None:
 
 def summary(found: dict) -> dict:
     """Return the numbers that chapter 9 reports, as far as their rows were measured."""
-    grouped = found["grouped"]
-    n = grouped["grid"] ** 2 + 1
-    flops = PRODUCTS * 2 * n * n * grouped["batch"] * grouped["dim"] ** 2
-    result = {"operator_gflops": flops / grouped["seconds"] / 1e9}
-    for form in ("literal", "authors"):
-        if form in found:
-            result[f"{form}_over_grouped_time"] = found[form]["seconds"] / grouped["seconds"]
-            result[f"{form}_over_grouped_memory"] = found[form]["peak_bytes"] / max(grouped["peak_bytes"], 1)
-    if "self-attention" in found:
-        result["grouped_over_attention_time"] = grouped["seconds"] / found["self-attention"]["seconds"]
-    for kind in ("mm", "bmm", "mm_each_relation") if "products" in found else ():
-        result[f"{kind}_gflops"] = found["products"][kind]["together"]
-        result[f"share_of_{kind}"] = result["operator_gflops"] / result[f"{kind}_gflops"]
+    first = found["grouped"]
+    flops = PRODUCTS * 2 * (first["grid"] ** 2 + 1) ** 2 * first["batch"] * first["dim"] ** 2
+    rates = {f"{kind}_gflops": found["products"][kind]["together"]
+             for kind in ("mm", "bmm", "mm_each_relation") if "products" in found}
+    result = dict(rates)
+    for form in (form for form in ("grouped", "kept") if form in found):
+        result[f"{form}_gflops"] = flops / found[form]["seconds"] / 1e9
+        for other in (other for other in ("literal", "authors") if other in found):
+            result[f"{other}_over_{form}_time"] = found[other]["seconds"] / found[form]["seconds"]
+            result[f"{other}_over_{form}_memory"] = found[other]["peak_bytes"] / max(found[form]["peak_bytes"], 1)
+        if "self-attention" in found:
+            result[f"{form}_over_attention_time"] = found[form]["seconds"] / found["self-attention"]["seconds"]
+        for kind, rate in rates.items():
+            result[f"{form}_share_of_{kind.removesuffix('_gflops')}"] = result[f"{form}_gflops"] / rate
     return result
 
 

@@ -1,4 +1,4 @@
-"""Every form of the operator, under every option: equal to the definition, with gradients that finite differences confirm.
+"""Every form of the operator, under every option, equals the definition; finite differences confirm its gradients.
 
 Forms: projected pairs computed again in backward or kept; with one head the bilinear scores and values without
 recomputation, which need more rows than channels; any subset of relative letters.
