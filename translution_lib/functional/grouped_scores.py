@@ -8,41 +8,29 @@ Source: seed 000, eq. (1); chapters "The operator" and "Making it fit".
 import torch
 
 from translution_lib.functional import fused
-from translution_lib.functional.rows import (
-    again,
-    dot,
-    looped,
-    per_head,
-    product,
-    room,
-    scatter,
-    slices,
-    through_side,
-    wide,
-)
+from translution_lib.functional.rows import again, dot, looped, per_head, product, scatter, through_side, wide
 
 
 class Scores(torch.autograd.Function):
-    """a_ij = q_ij · k_ji per head, for q_ij = s_i Wq[r], k_ji = t_j Wk[r]; a missing weight means the identity."""
+    """a_ij = q_ij · k_ji per head, for q_ij = s_i Wq[r], k_ji = t_j Wk[r]; a missing weight means the identity.
+
+    With ``keep``, the further outputs are what backward would otherwise compute again: q and k, group by group.
+    """
 
     @staticmethod
     def forward(s, t, w_q, w_k, pairs, heads, keep):    # s, t: n b c -> b h n n
         if fused.available(s, t, w_q, w_k):
-            nothing = s.new_empty(0)
-            return fused.scores(s, t, w_q, w_k, pairs.table, heads), nothing, nothing.clone()
-        n, b = s.shape[:2]
-        q_kept, k_kept = room(keep, w_q, pairs, s), room(keep, w_k, pairs, t)
-        parts = []
-        for group, q_out, k_out in zip(pairs.groups, slices(q_kept, pairs), slices(k_kept, pairs), strict=True):
-            x_q = group.rows(s)
-            x_k = x_q if t is s else group.rows(t)
-            x_q, x_k = x_q[:-1], x_k[1:]
+            return (fused.scores(s, t, w_q, w_k, pairs.table, heads),)
+        parts, kept = [], []
+        for group in pairs.groups:
+            x_q, x_k = _both(group, s, t)
             if not keep and bilinear(x_q, w_q, w_k, heads):
                 q, k = torch.bmm(x_q, _matrix(group, w_q, w_k)), x_k
             else:
-                q, k = product(x_q, w_q, group, q_out), product(x_k, w_k, group, k_out)
-            parts.append(dot(q, k, heads).view(-1, b, heads))
-        return pairs.place(torch.cat(parts)), q_kept, k_kept
+                q, k = product(x_q, w_q, group), product(x_k, w_k, group)
+                kept += [y for y, w in ((q, w_q), (k, w_k)) if keep and w is not None]
+            parts.append(dot(q, k, heads).view(-1, s.shape[1], heads))
+        return pairs.place(torch.cat(parts)), *kept
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -55,7 +43,8 @@ class Scores(torch.autograd.Function):
     def backward(ctx, grad, *_):
         if grad is None:
             return (None,) * 7
-        return *ScoresBackward.apply(grad, *ctx.saved_tensors, ctx.pairs, ctx.heads), None, None, None
+        s, t, w_q, w_k, *kept = ctx.saved_tensors
+        return *ScoresBackward.apply(grad, s, t, w_q, w_k, ctx.pairs, ctx.heads, *kept), None, None, None
 
     @staticmethod
     def vmap(info, in_dims, *args):
@@ -66,23 +55,20 @@ class ScoresBackward(torch.autograd.Function):
     """The gradients of the scores."""
 
     @staticmethod
-    def forward(grad, s, t, w_q, w_k, q_kept, k_kept, pairs, heads):
+    def forward(grad, s, t, w_q, w_k, pairs, heads, *kept):
         if fused.available(grad, s, t, w_q, w_k):
             return fused.scores_backward(grad, s, t, w_q, w_k, pairs.table, heads)
         ds, dt = (torch.zeros_like(x, dtype=wide(x.dtype)) for x in (s, t))
         dw_q, dw_k = (None if w is None else pairs.gradient(w) for w in (w_q, w_k))
-        kept = zip(slices(q_kept, pairs), slices(k_kept, pairs), strict=True)
-        parts = pairs.take(grad).split(pairs.sizes)
-        for group, g, (q, k) in zip(pairs.groups, parts, kept, strict=True):
-            x_q = group.rows(s)
-            x_k = x_q if t is s else group.rows(t)
-            x_q, x_k = x_q[:-1], x_k[1:]
+        rest = iter(kept)
+        for group, g in zip(pairs.groups, pairs.take(grad).split(pairs.sizes), strict=True):
+            x_q, x_k = _both(group, s, t)
             g = g.reshape(*x_q.shape[:2], heads)
-            if q is None and k is None and bilinear(x_q, w_q, w_k, heads):
+            if not kept and bilinear(x_q, w_q, w_k, heads):
                 dx_q, dx_k = _through_matrix(group, g, x_q, x_k, (w_q, w_k), (dw_q, dw_k))
             else:
-                q = product(x_q, w_q, group, None) if q is None else q.view(*x_q.shape[:2], -1)
-                k = product(x_k, w_k, group, None) if k is None else k.view(*x_k.shape[:2], -1)
+                q, k = (next(rest) if kept and w is not None else product(x, w, group)
+                        for x, w in ((x_q, w_q), (x_k, w_k)))
                 dx_q = through_side(dw_q, w_q, group, x_q, per_head(g, k))
                 dx_k = through_side(dw_k, w_k, group, x_k, per_head(g, q))
             scatter(ds, group.queries, dx_q)
@@ -91,12 +77,13 @@ class ScoresBackward(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        grad, s, t, w_q, w_k, _, _, ctx.pairs, ctx.heads = inputs
+        grad, s, t, w_q, w_k, ctx.pairs, ctx.heads, *kept = inputs
+        ctx.kept = len(kept)
         ctx.save_for_backward(grad, s, t, w_q, w_k)
 
     @staticmethod
     def backward(ctx, *grads):
-        return *again(_plain, ctx, grads, ctx.pairs, ctx.heads), None, None, None, None
+        return *again(_plain, ctx, grads, ctx.pairs, ctx.heads), None, None, *[None] * ctx.kept
 
     @staticmethod
     def vmap(info, in_dims, *args):
@@ -112,6 +99,12 @@ def bilinear(x_q: torch.Tensor, w_q: torch.Tensor | None, w_k: torch.Tensor | No
     if heads != 1 or w_q is None or w_k is None:
         return False
     return x_q.shape[1] > w_k.shape[1] <= w_k.shape[2]
+
+
+def _both(group, s, t):
+    """Return the rows of the queries and of the keys; they are gathered once where both come from the same tokens."""
+    x_q = group.rows(s)
+    return x_q[:-1], (x_q if t is s else group.rows(t))[1:]
 
 
 def _matrix(group, w_q, w_k):
@@ -132,6 +125,6 @@ def _plain(s, t, w_q, w_k, pairs, heads):
     """The scores by operations that autograd can differentiate again and again."""
     parts = []
     for group in pairs.groups:
-        q, k = product(group.rows(s)[:-1], w_q, group, None), product(group.rows(t)[1:], w_k, group, None)
+        q, k = product(group.rows(s)[:-1], w_q, group), product(group.rows(t)[1:], w_k, group)
         parts.append(dot(q, k, heads).view(-1, s.shape[1], heads))
     return pairs.place(torch.cat(parts))

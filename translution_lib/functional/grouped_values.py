@@ -6,22 +6,11 @@ Source: seed 000, eq. (1); seed 001, eq. (5); chapters "The operator" and "Makin
 import torch
 
 from translution_lib.functional import fused
-from translution_lib.functional.rows import (
-    again,
-    dot,
-    looped,
-    per_head,
-    product,
-    room,
-    scatter,
-    slices,
-    through_side,
-    wide,
-)
+from translution_lib.functional.rows import again, dot, looped, per_head, product, scatter, through_side, wide
 
 
 class Values(torch.autograd.Function):
-    """f'_i = Σ_j α_ij (x_j W[r]), the weights α per head.
+    """f'_i = Σ_j α_ij (x_j W[r]), the weights α per head; with ``keep``, further outputs are the values, by group.
 
     With one head backward needs no values: the gradient of α_ij is x_j · (W[r] · gradient of f'_i).
     """
@@ -29,29 +18,27 @@ class Values(torch.autograd.Function):
     @staticmethod
     def forward(alpha, x, w, pairs, keep):              # b h n n, n b c, r c e -> n b e
         if fused.available(alpha, x, w):
-            return fused.values(alpha, x, w, pairs.table), x.new_empty(0)
-        n, b = x.shape[:2]
-        kept = room(keep and alpha.shape[1] > 1, w, pairs, x)
-        out = x.new_zeros((n, b, w.shape[-1]), dtype=wide(x.dtype))
-        parts = pairs.take(alpha).split(pairs.sizes)
-        for group, a, v_out in zip(pairs.groups, parts, slices(kept, pairs), strict=True):
-            rows = group.rows(x)[1:]
-            v = per_head(a.reshape(*rows.shape[:2], -1), product(rows, w, group, v_out))
-            scatter(out, group.queries, v)
-        return out.to(x.dtype), kept
+            return (fused.values(alpha, x, w, pairs.table),)
+        out, kept = x.new_zeros((*x.shape[:2], w.shape[-1]), dtype=wide(x.dtype)), []
+        for group, a in zip(pairs.groups, pairs.take(alpha).split(pairs.sizes), strict=True):
+            v = product(group.rows(x)[1:], w, group)
+            kept += [v] if keep and alpha.shape[1] > 1 else []
+            scatter(out, group.queries, per_head(a.reshape(*v.shape[:2], -1), v))
+        return out.to(x.dtype), *kept
 
     @staticmethod
     def setup_context(ctx, inputs, output):
         alpha, x, w, ctx.pairs, _ = inputs
-        ctx.mark_non_differentiable(output[1])
+        ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)    # else backward would be handed zeros of the size of what is kept
-        ctx.save_for_backward(alpha, x, w, output[1])
+        ctx.save_for_backward(alpha, x, w, *output[1:])
 
     @staticmethod
-    def backward(ctx, grad, _):
+    def backward(ctx, grad, *_):
         if grad is None:
             return (None,) * 5
-        return *ValuesBackward.apply(grad, *ctx.saved_tensors, ctx.pairs), None, None
+        alpha, x, w, *kept = ctx.saved_tensors
+        return *ValuesBackward.apply(grad, alpha, x, w, ctx.pairs, *kept), None, None
 
     @staticmethod
     def vmap(info, in_dims, *args):
@@ -62,13 +49,13 @@ class ValuesBackward(torch.autograd.Function):
     """The gradients of the values."""
 
     @staticmethod
-    def forward(grad, alpha, x, w, kept, pairs):
+    def forward(grad, alpha, x, w, pairs, *kept):
         if fused.available(grad, alpha, x, w):
             return fused.values_backward(grad, alpha, x, w, pairs.table)
         b, heads = x.shape[1], alpha.shape[1]
         dx, dw, scores = torch.zeros_like(x, dtype=wide(x.dtype)), pairs.gradient(w), []
-        parts = pairs.take(alpha).split(pairs.sizes)
-        for group, a, v in zip(pairs.groups, parts, slices(kept, pairs), strict=True):
+        rest = iter(kept)
+        for group, a in zip(pairs.groups, pairs.take(alpha).split(pairs.sizes), strict=True):
             rows = group.rows(x)[1:]
             g = grad.index_select(0, group.queries).view(*rows.shape[:2], -1)
             a = a.reshape(*rows.shape[:2], heads)
@@ -77,7 +64,7 @@ class ValuesBackward(torch.autograd.Function):
                 scores.append(dot(d_rows, rows, 1).view(-1, b, 1))
                 d_rows.mul_(a)
             else:
-                v = product(rows, w, group, None) if v is None else v.view_as(g)
+                v = next(rest) if kept else product(rows, w, group)
                 scores.append(dot(g, v, heads).view(-1, b, heads))
                 d_rows = through_side(dw, w, group, rows, per_head(a, g))
             scatter(dx, group.keys, d_rows)
@@ -85,12 +72,13 @@ class ValuesBackward(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        grad, alpha, x, w, _, ctx.pairs = inputs
+        grad, alpha, x, w, ctx.pairs, *kept = inputs
+        ctx.kept = len(kept)
         ctx.save_for_backward(grad, alpha, x, w)
 
     @staticmethod
     def backward(ctx, *grads):
-        return *again(_plain, ctx, grads, ctx.pairs), None, None
+        return *again(_plain, ctx, grads, ctx.pairs), None, *[None] * ctx.kept
 
     @staticmethod
     def vmap(info, in_dims, *args):
@@ -102,6 +90,6 @@ def _plain(alpha, x, w, pairs):
     out, b = x.new_zeros(*x.shape[:2], w.shape[-1]), x.shape[1]
     for group, a in zip(pairs.groups, pairs.take(alpha).split(pairs.sizes), strict=True):
         rows = group.rows(x)[1:]
-        v = per_head(a.reshape(*rows.shape[:2], -1), product(rows, w, group, None))
+        v = per_head(a.reshape(*rows.shape[:2], -1), product(rows, w, group))
         out = out.index_add(0, group.queries, v.view(-1, b, w.shape[-1]))
     return out

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from translution_lib.functional.checks import HALF_TYPES
-from translution_lib.functional.groups import Group, Pairs
+from translution_lib.functional.groups import Group
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
@@ -22,21 +22,9 @@ def per_head(g: Tensor, rows: Tensor) -> Tensor:
     return (rows.unflatten(-1, (g.shape[-1], -1)) * g.unsqueeze(-1)).flatten(-2)
 
 
-def product(rows: Tensor, w: Tensor | None, group: Group, out: Tensor | None) -> Tensor:
-    """Return rows times the group's matrices, g m e, written to ``out`` if given; no weight means the identity."""
-    if w is None:
-        return rows
-    return torch.bmm(rows, group.weight(w), out=None if out is None else out.view(*rows.shape[:2], -1))
-
-
-def room(keep: bool, w: Tensor | None, pairs: Pairs, x: Tensor) -> Tensor:
-    """Return room for one projected side of every pair, p b e, or nothing."""
-    return x.new_empty(len(pairs.flat) if keep and w is not None else 0, x.shape[1], 1 if w is None else w.shape[-1])
-
-
-def slices(kept: Tensor, pairs: Pairs) -> list:
-    """Return the part of every group of what was kept (p b e), or None for each."""
-    return list(kept.split(pairs.sizes)) if len(kept) else [None] * len(pairs.sizes)
+def product(rows: Tensor, w: Tensor | None, group: Group) -> Tensor:
+    """Return rows times the group's matrices, g m e; no weight means the identity."""
+    return rows if w is None else torch.bmm(rows, group.weight(w))
 
 
 def looped(cls, info, in_dims, *args):
