@@ -1,0 +1,84 @@
+"""What positional encodings read from a relation table: its offsets, and how to gather something per pair.
+
+Relations 0 … m − 1 of a table with a grid are its offsets; the three roles of the CLS token follow and carry no
+position. Source: seed 000, appendix E; chapters "Relations" and "Vectors".
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from translution_lib.relations import CLS_LABELS, Relations
+
+
+def offset_count(relations: Relations) -> int:
+    """Return m, the number of relations that are offsets: all but the three of the CLS token.
+
+    Raises:
+        ValueError: a table without a grid, such as ``pairs(n)`` or ``shared(n)``: its relations are not offsets.
+    """
+    if relations.shape is None:
+        raise ValueError(f"relations must be a table of offsets, as offsets(shape) makes it, got {relations!r}")
+    return relations.count - (len(CLS_LABELS) if relations.cls else 0)
+
+
+def clipped(relations: Relations, clip: int | None) -> Relations:
+    """Return the table of the same pairs with every component of δ clamped to [−clip, clip]; None clips nothing.
+
+    The mask stays as it is. The ids keep the order of ``offsets(shape, clip=clip)``: ascending offsets, then CLS.
+
+    Raises:
+        ValueError: a table without a grid, or a clip that is not an integer ≥ 0.
+    """
+    m = offset_count(relations)
+    if clip is None:
+        return relations
+    if isinstance(clip, bool) or not isinstance(clip, int) or clip < 0:
+        raise ValueError(f"clip must be an integer ≥ 0 or None, got {clip!r}")
+    near = [tuple(max(-clip, min(clip, component)) for component in delta) for delta in relations.labels[:m]]
+    labels = (*sorted(set(near)), *relations.labels[m:])
+    ids = {label: r for r, label in enumerate(labels)}
+    # The last entry serves the masked pairs, whose id −1 it keeps.
+    new = torch.tensor([ids[label] for label in (*near, *relations.labels[m:])] + [-1], device="cpu")
+    return Relations(new[relations.index], len(labels), labels, relations.shape, relations.cls, relations.causal)
+
+
+def offset_vectors(relations: Relations) -> Float[Tensor, "m d"]:
+    """Return the offsets δ of the table as numbers, one row per relation that is an offset."""
+    return torch.tensor(relations.labels[: offset_count(relations)], dtype=torch.get_default_dtype())
+
+
+def placed_index(relations: Relations, device: torch.device | str) -> Int[Tensor, "n n"]:
+    """Return the ids of the offsets, 0 … m − 1, and m for every pair without one: masked pairs and pairs with CLS."""
+    m, index = offset_count(relations), relations.index_on(device)
+    return index.masked_fill((index < 0) | (index >= m), m)
+
+
+def per_pair(table: Tensor, relations: Relations, dim: int = -1) -> Tensor:
+    """Gather the entries of a table per pair: its axis ``dim`` of length m becomes two axes n n.
+
+    A table of scalars (h m) gives (h n n); a table of vectors (m e) with ``dim=0`` gives (n n e). Pairs with the CLS
+    token and masked pairs get zeros.
+
+    Raises:
+        ValueError: a table whose axis ``dim`` is not as long as the offsets are many.
+    """
+    m = offset_count(relations)
+    if not -table.ndim <= dim < table.ndim or table.shape[dim] != m:
+        raise ValueError(f"table must have {m} entries along axis {dim}, one per offset, got {tuple(table.shape)}")
+    padded = torch.cat([table, torch.zeros_like(table.narrow(dim, 0, 1))], dim)
+    index = placed_index(relations, table.device)
+    return padded.index_select(dim, index.flatten()).unflatten(dim, tuple(index.shape))
+
+
+def along_keys(scores: Float[Tensor, "b h n m"], relations: Relations) -> Float[Tensor, "b h n n"]:
+    """Gather, for every query i, its score with the offset of each key: out_ij = scores_i,δ(i,j), zero without one."""
+    index = placed_index(relations, scores.device).expand(*scores.shape[:2], -1, -1)
+    return torch.cat([scores, torch.zeros_like(scores[..., :1])], -1).gather(-1, index)
+
+
+def per_offset(alpha: Float[Tensor, "b h n n"], relations: Relations) -> Float[Tensor, "b h n m"]:
+    """Sum the weights of every query over the keys at the same offset: the transpose of :func:`along_keys`."""
+    m = offset_count(relations)
+    index = placed_index(relations, alpha.device).expand_as(alpha)
+    return alpha.new_zeros(*alpha.shape[:3], m + 1).scatter_add(-1, index, alpha)[..., :m]
