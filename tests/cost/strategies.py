@@ -3,18 +3,27 @@
 import torch
 from hypothesis import strategies as st
 
+from tests.unit.strategies import ANY_TABLE
 from translution_lib import GPT, MIXERS, ViT
+from translution_lib.models.blocks import options_of, plain_names
 
 ATTENTION = sorted(set(MIXERS) - {"convolution"})
 
 
+def widths(names) -> st.SearchStrategy[int]:
+    """Draw channels of a head; a rotation on a grid turns two pairs of them at least."""
+    return st.sampled_from([4, 8] if any("rotary" in name for name in names) else [1, 2, 3, 4])
+
+
 @st.composite
-def options(draw) -> dict:
-    """Draw every option of the mixers that changes a cost."""
+def options(draw, names=tuple(ATTENTION)) -> dict:
+    """Draw the options of these mixers that change a cost."""
     low, core = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     rank = draw(st.sampled_from([low, (low, core)]))
-    return {"relative": draw(st.sampled_from(["", "q", "k", "v", "qk", "kv", "qv", "qkv"])), "relative_dim": rank,
-            "shared": draw(st.booleans()), "head_dim": draw(st.integers(1, 4))}
+    drawn = {"relative": draw(st.sampled_from(["", "q", "k", "v", "qk", "kv", "qv", "qkv"])), "relative_dim": rank,
+             "shared": draw(st.booleans()), "head_dim": draw(widths(names))}
+    known = {key for name in names for key in options_of(name)}
+    return {key: value for key, value in drawn.items() if key in known}
 
 
 @st.composite
@@ -22,16 +31,13 @@ def models(draw, kinds=("vit", "gpt")) -> torch.nn.Module:
     """Draw a small ViT or GPT on the meta device, hybrid stacks and every option included."""
     heads, depth = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     names = tuple(draw(st.lists(st.sampled_from(ATTENTION), min_size=depth, max_size=depth)))
-    known = draw(options())
-    if "translution" not in names:
-        known.pop("relative")
-    if "lor-translution" not in names:
-        known.pop("relative_dim"), known.pop("shared")
-    common = {"dim": heads * draw(st.integers(1, 4)), "depth": depth, "heads": heads, "ff": draw(st.integers(1, 9)),
+    known = draw(options(plain_names(names)))
+    common = {"dim": heads * draw(widths(names)), "depth": depth, "heads": heads, "ff": draw(st.integers(1, 9)),
               "mixer": names, "absolute": draw(st.sampled_from([None, True, False])), **known}
     with torch.device("meta"):
         if draw(st.sampled_from(kinds)) == "gpt":
             return GPT(draw(st.integers(1, 9)), draw(st.integers(1, 7)), **common)
         patch, grid = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+        encodings = ["relative", "pairs"] if ANY_TABLE.issuperset(names) else ["relative"]
         return ViT(patch * grid, patch, draw(st.integers(1, 3)), draw(st.integers(1, 5)), **common,
-                   pool=draw(st.sampled_from(["cls", "mean"])), encoding=draw(st.sampled_from(["relative", "pairs"])))
+                   pool=draw(st.sampled_from(["cls", "mean"])), encoding=draw(st.sampled_from(encodings)))

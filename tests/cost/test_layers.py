@@ -5,32 +5,38 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cost.strategies import ATTENTION, options
-from tests.unit.strategies import tables
+from tests.cost.strategies import ATTENTION, options, widths
+from tests.unit.strategies import tables, tables_of
 from translution_lib import MIXERS, LoRTranslution, SelfAttention, Translution, cost, definition, offsets, shared
 from translution_lib.functional import grouped
-from translution_lib.models.blocks import options_of
 
 
-def known(name: str, drawn: dict) -> dict:
-    return {key: value for key, value in drawn.items() if key in options_of(name)}
+@st.composite
+def layers(draw, name: str) -> tuple:
+    """Draw what a layer is built from: its table, channels, heads and options."""
+    heads = draw(st.integers(1, 3))
+    return draw(tables_of(name)), heads * draw(widths([name])), heads, draw(options([name]))
 
 
-@given(st.sampled_from(ATTENTION), tables(), options(), st.integers(1, 3), st.integers(1, 4))
-def test_a_layer_and_its_name_cost_the_same(name, relations, drawn, heads, width):
+@pytest.mark.parametrize("name", ATTENTION)
+@given(data=st.data())
+def test_a_layer_and_its_name_cost_the_same(name, data):
+    relations, dim, heads, drawn = data.draw(layers(name))
     with torch.device("meta"):
-        layer = MIXERS[name](relations, dim=heads * width, heads=heads, **known(name, drawn))
+        layer = MIXERS[name](relations, dim=dim, heads=heads, **drawn)
     made = cost.layer.of(layer)
-    same = cost.layer.named(name, relations, heads * width, heads, **known(name, drawn))
+    same = cost.layer.named(name, relations, dim, heads, **drawn)
     assert (made.parameters, made.macs_as_printed, made.macs_true(), made.macs_true(True), made.macs_products) == (
         same.parameters, same.macs_as_printed, same.macs_true(), same.macs_true(True), same.macs_products)
     assert made.parameters == cost.count_parameters(layer)
 
 
-@given(st.sampled_from(ATTENTION), tables(), options(), st.integers(1, 3), st.integers(1, 3))
-def test_products_of_a_layer(name, relations, drawn, heads, batch):
-    layer = MIXERS[name](relations, dim=2 * heads, heads=heads, **known(name, drawn))
-    counted = cost.count_macs(layer, torch.zeros(batch, relations.n, 2 * heads))
+@pytest.mark.parametrize("name", ATTENTION)
+@given(data=st.data(), batch=st.integers(1, 3))
+def test_products_of_a_layer(name, data, batch):
+    relations, dim, heads, drawn = data.draw(layers(name))
+    layer = MIXERS[name](relations, dim=dim, heads=heads, **drawn)
+    counted = cost.count_macs(layer, torch.zeros(batch, relations.n, dim))
     assert counted == batch * cost.layer.of(layer).macs_products
 
 

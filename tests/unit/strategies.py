@@ -6,6 +6,9 @@ from hypothesis import strategies as st
 from translution_lib import Relations, offsets, pairs, shared
 
 F64 = torch.float64
+ANY_TABLE = {"self-attention", "absolute", "translution", "absolute-translution", "value-translution",
+             "lor-translution"}
+"""The mixers that read the relation ids alone; all others need a table with offsets."""
 
 
 @st.composite
@@ -32,6 +35,21 @@ def tables(draw) -> Relations:
     if kind == "causal":
         return offsets(draw(st.integers(1, 9)), causal=True, window=window, clip=clip)
     return offsets(draw(grids()), cls=kind == "cls", window=window, clip=clip)
+
+
+@st.composite
+def grid_tables(draw) -> Relations:
+    """Draw a table with offsets, which every attention layer serves: a line or a grid, with up to 13 tokens."""
+    kind = draw(st.sampled_from(["offsets", "cls", "causal"]))
+    window, clip = (draw(st.none() | st.integers(0, 4)) for _ in range(2))
+    if kind == "causal":
+        return offsets(draw(st.integers(1, 9)), causal=True, window=window, clip=clip)
+    return offsets(draw(grids(max_dims=2)), cls=kind == "cls", window=window, clip=clip)
+
+
+def tables_of(name: str) -> st.SearchStrategy[Relations]:
+    """Draw a table that a mixer accepts."""
+    return tables() if name in ANY_TABLE else grid_tables()
 
 
 @st.composite

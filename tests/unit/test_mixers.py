@@ -10,12 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.func import functional_call, grad, jacrev, vmap
 
-from tests.unit.strategies import F64, gradients, tables
-from translution_lib import MIXERS, Attention, LoRTranslution, SelfAttention, Translution, definition, offsets, shared
+from tests.unit.strategies import ANY_TABLE, F64, gradients, grid_tables, tables
+from translution_lib import (
+    MIXERS,
+    Attention,
+    LoRTranslution,
+    SelfAttention,
+    Translution,
+    definition,
+    offsets,
+    pairs,
+    shared,
+)
 from translution_lib.mixers import mixer_named
 from translution_lib.mixers.init import relation_bound
 
 NAMES = sorted(MIXERS)
+ATTENTION = [name for name in NAMES if name != "convolution"]
+DIM, HEADS = 8, 2   # four channels a head: what a rotation on a grid needs at least
 EVERY = [(name, {}) for name in NAMES] + [
     *(("translution", {"relative": r, "head_dim": 3}) for r in ("", "q", "k", "v", "qk", "qv", "kv")),
     ("lor-translution", {"relative_dim": (1, 3)}), ("lor-translution", {"relative_dim": 0}),
@@ -25,18 +37,18 @@ EVERY = [(name, {}) for name in NAMES] + [
 ]
 
 
-def build(name, relations=None, dim=4, **options):
+def build(name, relations=None, dim=DIM, **options):
     """Build a layer in float64; a convolution has one head and no CLS token."""
     conv = name == "convolution"
     relations = relations or offsets((2, 3), cls=not conv)
-    return mixer_named(name)(relations, dim=dim, heads=1 if conv else 2, **options).to(F64)
+    return mixer_named(name)(relations, dim=dim, heads=1 if conv else HEADS, **options).to(F64)
 
 
 @pytest.mark.parametrize(("name", "options"), EVERY)
 @pytest.mark.parametrize("causal", [False, True])
 def test_forward_equals_the_equations(name, options, causal):
     layer = build(name, offsets(5, causal=True) if causal else None, **options)
-    x = torch.randn(2, layer.relations.n, 4, dtype=F64, requires_grad=True)
+    x = torch.randn(2, layer.relations.n, DIM, dtype=F64, requires_grad=True)
     inputs = [x, *layer.parameters()]
     fast = layer(x)
     with definition():
@@ -59,19 +71,70 @@ def test_any_table_serves_translution(rel, relative):
     torch.testing.assert_close(layer.output(layer.values(alpha, x)), expected)
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES])
+@pytest.mark.parametrize("name", ATTENTION)
+@given(relations=grid_tables(), batch=st.integers(1, 2))
+def test_any_grid_serves(name, relations, batch):
+    layer = build(name, relations)
+    x = torch.randn(batch, relations.n, DIM, dtype=F64)
+    with definition():
+        expected = layer(x)
+    torch.testing.assert_close(layer(x), expected)
+    alpha = layer.weights(x)
+    assert alpha.shape == (batch, HEADS, relations.n, relations.n) and (alpha[..., ~relations.mask] == 0).all()
+    torch.testing.assert_close(alpha.sum(-1), torch.ones_like(alpha[..., 0]))
+    torch.testing.assert_close(layer.output(layer.values(alpha, x)), expected)
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+@pytest.mark.parametrize("relations", [offsets((1, 2), cls=True), offsets((2, 2)), offsets(3, causal=True)], ids=repr)
+def test_gradients_by_finite_differences(name, relations):
+    """Both forms, along random directions of the input and of every parameter."""
+    layer = MIXERS[name](relations, dim=4, heads=1).to(F64)
+    x = torch.randn(1, relations.n, 4, dtype=F64, requires_grad=True)
+    parameters = dict(layer.named_parameters())
+
+    def run(x, *values):
+        return functional_call(layer, dict(zip(parameters, values, strict=True)), (x,))
+
+    inputs = (x, *(p.detach().requires_grad_() for p in parameters.values()))
+    assert torch.autograd.gradcheck(run, inputs, fast_mode=True)
+    with definition():
+        assert torch.autograd.gradcheck(run, inputs, fast_mode=True)
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_a_table_without_offsets_is_refused_where_an_encoding_reads_them(name):
+    for relations in (shared(4), pairs(4)):
+        if name in ANY_TABLE:
+            assert build(name, relations)(torch.randn(1, 4, DIM, dtype=F64)).shape == (1, 4, DIM)
+        else:
+            with pytest.raises(ValueError, match="relations"):
+                build(name, relations)
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_every_head_and_token_counts(name):
+    """No head and no key is left out: each weight matrix and each token changes the output."""
+    layer = build(name)
+    x = torch.randn(1, layer.relations.n, DIM, dtype=F64, requires_grad=True)
+    y = layer(x).square().sum()
+    grads = torch.autograd.grad(y, [x, *layer.parameters()])
+    assert all(g.abs().sum() > 0 for g in grads) and (grads[0].abs().sum(-1) > 0).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_shorter_text_is_a_prefix(name):
     layer = build(name, offsets(6, causal=True))
-    x = torch.randn(2, 6, 4, dtype=F64)
+    x = torch.randn(2, 6, DIM, dtype=F64)
     torch.testing.assert_close(layer(x[:, :4]), layer(x)[:, :4])
     with pytest.raises(ValueError, match="7 tokens"):
-        layer(torch.randn(1, 7, 4, dtype=F64))
+        layer(torch.randn(1, 7, DIM, dtype=F64))
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n != "convolution"])
+@pytest.mark.parametrize("name", ATTENTION)
 def test_the_future_is_invisible(name):
     layer = build(name, offsets(5, causal=True))
-    x = torch.randn(1, 5, 4, dtype=F64, requires_grad=True)
+    x = torch.randn(1, 5, DIM, dtype=F64, requires_grad=True)
     influence = torch.autograd.functional.jacobian(lambda y: layer(y).sum(-1), x)[0, :, 0].abs().sum(-1)
     assert (influence.triu(1) == 0).all() and (influence.tril() > 0)[torch.tril(torch.ones(5, 5)) > 0].all()
 
@@ -94,7 +157,7 @@ def test_self_attention_is_torch_multihead_attention():
 def test_lower_precision_stays_near_double(name, dtype):
     """Half types accumulate in float32: the error stays within a few units of the type's own rounding."""
     layer = build(name)
-    x = torch.randn(2, layer.relations.n, 4, dtype=F64)
+    x = torch.randn(2, layer.relations.n, DIM, dtype=F64)
     expected = layer(x)
     y = copy.deepcopy(layer).to(dtype)(x.to(dtype))
     assert y.dtype == dtype
@@ -104,7 +167,7 @@ def test_lower_precision_stays_near_double(name, dtype):
 @pytest.mark.parametrize("name", NAMES)
 def test_half_gradients_stay_near_double(name):
     layer = build(name)
-    x = torch.randn(2, layer.relations.n, 4, dtype=F64)
+    x = torch.randn(2, layer.relations.n, DIM, dtype=F64)
     half = copy.deepcopy(layer).to(torch.bfloat16)
     layer(x).square().sum().backward()
     half(x.to(torch.bfloat16)).square().sum().backward()
@@ -115,7 +178,7 @@ def test_half_gradients_stay_near_double(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_autocast(name):
     layer = build(name).to(torch.float32)
-    x = torch.randn(2, layer.relations.n, 4, requires_grad=True)
+    x = torch.randn(2, layer.relations.n, DIM, requires_grad=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = layer(x)
     assert y.dtype == torch.bfloat16
@@ -124,10 +187,14 @@ def test_autocast(name):
     assert all(p.grad.dtype == torch.float32 for p in layer.parameters()) and x.grad.dtype == torch.float32
 
 
-@pytest.mark.parametrize("name", ["self-attention", "translution", "lor-translution", "convolution"])
+COMPILED = {"self-attention", "translution", "lor-translution", "convolution", "key-value-vector", "scalar-bias",
+            "gated-bias", "rotary"}
+
+
+@pytest.mark.parametrize("name", sorted(COMPILED & set(NAMES)))
 def test_compiled_layer_is_equal(plain_types, name):
     layer = build(name)
-    x = torch.randn(2, layer.relations.n, 4, dtype=F64, requires_grad=True)
+    x = torch.randn(2, layer.relations.n, DIM, dtype=F64, requires_grad=True)
     inputs, compiled = [x, *layer.parameters()], torch.compile(layer, backend="aot_eager")
     torch.testing.assert_close(compiled(x), layer(x))
     for a, b in zip(gradients(compiled(x), inputs), gradients(layer(x), inputs), strict=True):
@@ -138,7 +205,7 @@ def test_compiled_layer_is_equal(plain_types, name):
 def test_function_transforms(name):
     """Per-sample gradients, an ensemble of weights, and a Jacobian agree with plain autograd."""
     layer = build(name)
-    params, xs = dict(layer.named_parameters()), torch.randn(3, layer.relations.n, 4, dtype=F64)
+    params, xs = dict(layer.named_parameters()), torch.randn(3, layer.relations.n, DIM, dtype=F64)
 
     def loss(p, x):
         return functional_call(layer, p, (x[None],)).square().sum()
@@ -158,7 +225,7 @@ def test_state_dict_round_trip(name, options, tmp_path):
     layer, other = build(name, **options), build(name, **options)
     torch.save(layer.state_dict(), tmp_path / "layer.pt")
     other.load_state_dict(torch.load(tmp_path / "layer.pt", weights_only=True))
-    x = torch.randn(1, layer.relations.n, 4, dtype=F64)
+    x = torch.randn(1, layer.relations.n, DIM, dtype=F64)
     assert torch.equal(layer(x), other(x))
     assert all(isinstance(p, torch.nn.Parameter) for p in layer.parameters()) and not list(layer.buffers())
 
@@ -168,10 +235,21 @@ def test_meta_layer_materialises(name):
     with torch.device("meta"):
         layer = build(name)
     real = build(name)
-    x = torch.randn(1, layer.relations.n, 4, dtype=F64)
+    x = torch.randn(1, layer.relations.n, DIM, dtype=F64)
     assert layer(x.to("meta")).shape == x.shape
     layer.to_empty(device="cpu").load_state_dict(real.state_dict())
     torch.testing.assert_close(layer(x), real(x))
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_dropout_is_for_training_only(name):
+    layer = build(name, dropout=0.5)
+    x = torch.randn(1, layer.relations.n, DIM, dtype=F64)
+    assert not torch.equal(layer(x), layer(x))
+    layer.eval()
+    assert torch.equal(layer(x), layer(x))
+    with definition():
+        torch.testing.assert_close(layer(x), layer.eval()(x))
 
 
 def test_dropout_drops_attention_weights_in_training_only():
@@ -205,7 +283,7 @@ def test_released_lor_halves_scores_and_values():
     a = build("lor-translution", variant="printed")
     b = build("lor-translution", variant="released")
     b.load_state_dict(a.state_dict())
-    x = torch.randn(1, a.relations.n, 4, dtype=F64)
+    x = torch.randn(1, a.relations.n, DIM, dtype=F64)
     torch.testing.assert_close(b.scores(x), a.scores(x) / 2)
     alpha = a.weights(x)
     torch.testing.assert_close(b.values(alpha, x), a.values(alpha, x) / 2)

@@ -13,7 +13,7 @@ from translution_lib.cost.base import Layer
 from translution_lib.cost.layer import named
 from translution_lib.mixers import mixer_named
 from translution_lib.models import GPT, GPTConfig, ViT, ViTConfig
-from translution_lib.models.blocks import options_of
+from translution_lib.models.blocks import options_of, plain_names
 
 Config = ViTConfig | GPTConfig
 NORM = 5
@@ -40,7 +40,7 @@ def layers_of(model: Config | nn.Module) -> list[Layer]:
     """
     config = config_of(model)
     relations = config.relations()
-    names = ["self-attention" if name == "absolute" else name for name in config.mixer]
+    names = plain_names(config.mixer)
     made = {name: _layer(name, relations, config) for name in dict.fromkeys(names)}
     return [made[name] for name in names]
 

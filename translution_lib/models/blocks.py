@@ -36,6 +36,15 @@ ARCHITECTURES = {
 }
 
 
+ABSOLUTE = {"absolute": "self-attention", "absolute-translution": "translution"}
+"""The mixers that a model gives an embedding of every token's place, and what their layers are then."""
+
+
+def plain_names(names: Sequence[str]) -> list[str]:
+    """Return the names of the layers: an absolute embedding is the model's, not theirs."""
+    return [ABSOLUTE.get(name, name) for name in names]
+
+
 def architecture(name: str) -> Architecture:
     """Return a row of Table 1 by its letter."""
     if name not in ARCHITECTURES:
@@ -91,11 +100,11 @@ def make_blocks(names: Sequence[str], relations: Relations, dim: int, heads: int
                 options: dict) -> nn.Sequential:
     """Return a stack of blocks, one per mixer name.
 
-    The absolute embedding of the "absolute" mixer belongs to the model, which adds it once; its layers are plain
-    self-attention. In a hybrid stack every option goes to the layers that know it.
+    The absolute embedding of the mixers of ``ABSOLUTE`` belongs to the model, which adds it once; its layers are the
+    plain ones. In a hybrid stack every option goes to the layers that know it.
     """
     check_sizes(dim=dim, heads=heads, ff=ff)
-    plain = ["self-attention" if name == "absolute" else name for name in names]
+    plain = plain_names(names)
     return nn.Sequential(*(Block(_make(name, relations, dim, heads, options, plain), dim, ff) for name in plain))
 
 
@@ -109,8 +118,12 @@ def _make(name: str, relations: Relations, dim: int, heads: int, options: dict, 
 
 
 def options_of(name: str) -> set[str]:
-    """Return the names of the options that a mixer takes, read from its class and the classes it extends."""
+    """Return the names of the options that a mixer takes, read from its class and the classes it extends.
+
+    A class names in ``fixed_options`` those that it sets itself.
+    """
     made: Any = mixer_named(name)
+    fixed = {"absolute", *getattr(made, "keywords", ())}
     classes = [c for c in getattr(made, "func", made).__mro__ if "__init__" in vars(c) and issubclass(c, nn.Module)]
     keywords = {p.name for c in classes for p in signature(c.__init__).parameters.values() if p.kind is p.KEYWORD_ONLY}
-    return keywords - {"absolute"} - ({"relative"} if name == "value-translution" else set())
+    return keywords - {"absolute"} - set(getattr(made, "fixed_options", ()))

@@ -8,7 +8,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from translution_lib.mixers.attention import check_sizes
-from translution_lib.models.blocks import architecture, check_flag, make_blocks, mixer_names, run_blocks
+from translution_lib.models.blocks import (
+    ABSOLUTE,
+    architecture,
+    check_flag,
+    make_blocks,
+    mixer_names,
+    run_blocks,
+)
 from translution_lib.relations import Relations, offsets
 
 
@@ -45,7 +52,8 @@ class GPT(nn.Module):
         context: longest text, in tokens; shorter texts use the same weights.
         dim, depth, heads, ff: see :class:`Architecture`.
         mixer: a name of ``MIXERS``, or one name per layer for a hybrid stack.
-        absolute: whether a learned embedding of every place is added; by default only where the mixer is "absolute".
+        absolute: whether a learned embedding of every place is added; by default only where a mixer is "absolute"
+            or "absolute-translution".
         checkpoint: keep the input of every block alone while training, and compute the block again in backward: the
             same outputs and gradients, less memory, one more forward pass.
         options: further options of the mixer.
@@ -61,7 +69,7 @@ class GPT(nn.Module):
         check_sizes(vocabulary=vocabulary, context=context, dim=dim, depth=depth)
         check_flag("checkpoint", checkpoint)
         names = mixer_names(mixer, depth)
-        absolute = "absolute" in names if absolute is None else absolute
+        absolute = bool(ABSOLUTE.keys() & set(names)) if absolute is None else absolute
         self.config = GPTConfig(vocabulary, context, dim, depth, heads, ff, names, absolute, dict(options), checkpoint)
         self.relations = self.config.relations()
         self.embedding = nn.Embedding(vocabulary, dim)

@@ -9,7 +9,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from translution_lib.mixers.attention import check_sizes
-from translution_lib.models.blocks import architecture, check_flag, make_blocks, mixer_names, run_blocks
+from translution_lib.models.blocks import (
+    ABSOLUTE,
+    architecture,
+    check_flag,
+    make_blocks,
+    mixer_names,
+    run_blocks,
+)
 from translution_lib.relations import Relations, offsets, pairs
 
 ENCODINGS = ("relative", "pairs")
@@ -60,8 +67,8 @@ class ViT(nn.Module):
         dim, depth, heads, ff: see :class:`Architecture`.
         mixer: a name of ``MIXERS``, or one name per layer for a hybrid stack.
         pool: "cls" (a learned CLS token is read out) or "mean" (no CLS token).
-        absolute: whether a learned embedding of every place is added once; by default only where the mixer is
-            "absolute".
+        absolute: whether a learned embedding of every place is added once; by default only where a mixer is
+            "absolute" or "absolute-translution".
         encoding: "relative" (one relation per offset) or "pairs" (one per pair: Table 5's absolute ablation).
         checkpoint: keep the input of every block alone while training, and compute the block again in backward: the
             same outputs and gradients, less memory, one more forward pass.
@@ -82,7 +89,7 @@ class ViT(nn.Module):
         _check_choice("encoding", encoding, ENCODINGS)
         check_flag("checkpoint", checkpoint)
         names = mixer_names(mixer, depth)
-        absolute = "absolute" in names if absolute is None else absolute
+        absolute = bool(ABSOLUTE.keys() & set(names)) if absolute is None else absolute
         self.config = ViTConfig(image_size, patch_size, channels, classes, dim, depth, heads, ff, names, pool,
                                 absolute, encoding, dict(options), checkpoint)
         self.relations = self.config.relations()
