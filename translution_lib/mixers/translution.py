@@ -69,5 +69,7 @@ class Translution(Attention):
 class ValueTranslution(Translution):
     """Translution with relative values only, the operator of seed 001."""
 
+    fixed_options = ("relative",)
+
     def __init__(self, relations: Relations, dim: int, heads: int, **options) -> None:
         super().__init__(relations, dim, heads, relative="v", **options)

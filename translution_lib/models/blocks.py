@@ -123,7 +123,7 @@ def options_of(name: str) -> set[str]:
     A class names in ``fixed_options`` those that it sets itself.
     """
     made: Any = mixer_named(name)
-    fixed = {"absolute", *getattr(made, "keywords", ())}
+    fixed = {"absolute", *getattr(made, "keywords", ()), *getattr(made, "fixed_options", ())}
     classes = [c for c in getattr(made, "func", made).__mro__ if "__init__" in vars(c) and issubclass(c, nn.Module)]
     keywords = {p.name for c in classes for p in signature(c.__init__).parameters.values() if p.kind is p.KEYWORD_ONLY}
-    return keywords - {"absolute"} - set(getattr(made, "fixed_options", ()))
+    return keywords - fixed
