@@ -1,0 +1,109 @@
+"""Gated positional attention as a layer: content and position each make their own weights, and a gate mixes them.
+
+Source: seed 000, appendix E.5 (ConViT), printed and original form; chapter "Scalars and gates".
+"""
+
+import math
+from itertools import product
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from translution_lib.functional.attention import masked_softmax
+from translution_lib.mixers.attention import SelfAttention
+from translution_lib.mixers.positional import offset_count, per_pair
+from translution_lib.relations import Relations
+
+VARIANTS = ("printed", "original")
+
+
+class GatedPositionalAttention(SelfAttention):
+    """Attention with weights (1 − σ(λ)) softmax(q_i·k_j / √d) + σ(λ) softmax(u·r[δ]), one λ and one u per head.
+
+    The rows of both parts sum to one, so the mixture needs no further normalisation. Pairs with CLS have u·r = 0.
+
+    Args:
+        relations: a table of offsets.
+        dim, heads: channels and heads, as for :class:`Attention`.
+        variant: "original" is ConViT's r[δ] = (‖δ‖², δ₁, …, δ_d): a head can attend to a chosen neighbour. "printed"
+            knows the distance ‖δ‖ alone; u holds one free number per distance, the richest reading of the formula.
+        locality: how sharply "original" is centred at first: its score is −locality·‖δ − centre‖² up to a constant.
+        options: ``absolute``, ``head_dim``, ``dropout``, ``output`` as for :class:`SelfAttention`.
+
+    Raises:
+        ValueError: a table without offsets, an unknown variant, a locality that is not a number ≥ 0.
+    """
+
+    query: nn.Parameter
+    key: nn.Parameter
+    value: nn.Parameter
+
+    def __init__(self, relations: Relations, dim: int, heads: int, *, variant: str = "original", locality: float = 1.0,
+                 **options) -> None:
+        super().__init__(relations, dim, heads, **options)
+        if variant not in VARIANTS:
+            raise ValueError(f"variant must be one of {VARIANTS}, got {variant!r}")
+        if not (isinstance(locality, (int, float)) and 0 <= locality < math.inf):
+            raise ValueError(f"locality must be a number ≥ 0, got {locality!r}")
+        self.variant = variant
+        # A plain tensor on the CPU, neither a parameter nor a buffer: the relation table determines it.
+        self.encoding = position_encoding(relations, variant)  # m r
+        self.position_weight = nn.Parameter(0.02 * torch.randn(heads, self.encoding.shape[1]))  # u
+        self.gate = nn.Parameter(torch.ones(heads))  # λ
+        if variant == "original":
+            local = _local_weights(relations, heads, locality)
+            with torch.no_grad():
+                self.position_weight[: len(local)] = local.to(self.position_weight)
+
+    def offset_scores(self) -> Float[Tensor, "h m"]:
+        """Return u·r[δ]: the position score of each head and offset."""
+        return self.position_weight @ self.encoding.to(self.position_weight).T
+
+    def position_weights(self, relations: Relations) -> Float[Tensor, "h n n"]:
+        """Return β_ij = softmax_j u·r[δ]: the weights that do not look at the content."""
+        mask = None if relations.complete else relations.mask_on(self.gate.device)
+        return masked_softmax(per_pair(self.offset_scores(), relations)[None], mask)[0]
+
+    def weights(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
+        """Return (1 − σ(λ)) α_ij + σ(λ) β_ij."""
+        sigma = self.gate.sigmoid()[:, None, None]
+        return (1 - sigma) * super().weights(x) + sigma * self.position_weights(self.relations_for(x))
+
+    def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+        """Run torch's fused attention for the content; the position weights are the same for the whole batch."""
+        if self.dropout and self.training:  # what is dropped is the mixture
+            return super(SelfAttention, self).mix(x)
+        content, v = (rearrange(y, "b n (h d) -> b h n d", h=self.heads)
+                      for y in (super().mix(x), self.placed(x) @ self.value))
+        position = self.position_weights(self.relations_for(x)).to(v.dtype) @ v
+        sigma = self.gate.sigmoid()[:, None, None].to(v.dtype)
+        return rearrange((1 - sigma) * content + sigma * position, "b h n d -> b n (h d)")
+
+    def extra_repr(self) -> str:
+        """Describe the layer without its weights."""
+        return f"{super().extra_repr()}, variant={self.variant!r}"
+
+
+def position_encoding(relations: Relations, variant: str) -> Float[Tensor, "m r"]:
+    """Return r[δ] of every offset: (‖δ‖², δ) for "original", a unit vector per distinct distance for "printed"."""
+    delta = torch.tensor(relations.labels[: offset_count(relations)], dtype=torch.float64, device="cpu")
+    squares = delta.square().sum(dim=1)
+    if variant == "original":
+        return torch.cat([squares[:, None], delta], dim=1)
+    _, which = squares.unique(return_inverse=True)
+    return F.one_hot(which).double()
+
+
+def _local_weights(relations: Relations, heads: int, locality: float) -> Float[Tensor, "k r"]:
+    """Return u = locality·(−1, 2c) for as many heads as a cube of centres c needs; the others have none.
+
+    Then u·r[δ] = locality·(‖c‖² − ‖δ − c‖²). In a causal table the centres lie in the past, otherwise around zero.
+    """
+    dimensions = len(relations.labels[0])
+    side = max(k for k in range(1, heads + 1) if k**dimensions <= heads)
+    first = 0.0 if relations.causal else -(side - 1) / 2
+    centres = torch.tensor(list(product([first + k for k in range(side)], repeat=dimensions)), device="cpu")
+    return locality * torch.cat([-torch.ones(len(centres), 1, device="cpu"), 2 * centres], dim=1)

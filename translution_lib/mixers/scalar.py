@@ -1,0 +1,114 @@
+"""Scalar biases as a layer: one number per head and offset is added to the score.
+
+Swin's table, T5's buckets and ALiBi's slopes are three makers of the same table b (heads × offsets).
+Source: seed 000, appendix E.5; chapter "Scalars and gates".
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from translution_lib.mixers.attention import SelfAttention, check_sizes
+from translution_lib.mixers.positional import offset_count, per_pair
+from translution_lib.relations import Relations
+
+BIASES = ("table", "t5", "alibi")
+
+
+class ScalarBias(SelfAttention):
+    """Self-attention with a bias per head and offset: a_ij = q_i·k_j / √d + b[δ]. Pairs with CLS get no bias.
+
+    Args:
+        relations: a table of offsets.
+        dim, heads: channels and heads, as for :class:`Attention`.
+        bias: who makes b (h × offsets). "table" learns every entry (Swin, CoAtNet); "t5" learns one entry per bucket
+            of a signed distance (one dimension only); "alibi" is −slope·‖δ‖ with fixed slopes and no parameter.
+        num_buckets: rows of the table of "t5".
+        max_distance: distance from which "t5" puts all offsets into the last bucket.
+        options: ``absolute``, ``head_dim``, ``dropout``, ``output`` as for :class:`SelfAttention`.
+
+    Raises:
+        ValueError: a table without offsets, "t5" in several dimensions, an unknown bias, or buckets that do not fit.
+    """
+
+    query: nn.Parameter
+    bias: nn.Parameter | None
+
+    def __init__(self, relations: Relations, dim: int, heads: int, *, bias: str = "table", num_buckets: int = 32,
+                 max_distance: int = 128, **options) -> None:
+        super().__init__(relations, dim, heads, **options)
+        if bias not in BIASES:
+            raise ValueError(f"bias must be one of {BIASES}, got {bias!r}")
+        self.maker, rows = bias, offset_count(relations)
+        # Plain tensors on the CPU, neither parameters nor buffers: the relation table determines them.
+        delta = torch.tensor(relations.labels[:rows], device="cpu")  # m dimensions
+        self.distance = delta.double().norm(dim=1)
+        if bias == "t5":
+            if delta.shape[1] != 1:
+                raise ValueError(f'relations must have one dimension for bias="t5", got shape {relations.shape}')
+            self.bucket, rows = t5_buckets(delta[:, 0], num_buckets, max_distance, relations.causal), num_buckets
+        self.bias = None if bias == "alibi" else nn.Parameter(0.02 * torch.randn(heads, rows))
+
+    def offset_bias(self) -> Float[Tensor, "h m"]:
+        """Return b: one number per head and offset, in the order of the ids."""
+        if self.bias is None:
+            return -torch.outer(alibi_slopes(self.heads), self.distance).to(self.query)
+        return self.bias[:, self.bucket.to(self.bias.device)] if self.maker == "t5" else self.bias
+
+    def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
+        """a_ij = q_i·k_j / √d + b[δ]."""
+        return super().scores(x) + per_pair(self.offset_bias(), self.relations_for(x))
+
+    def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+        """Run torch's fused attention with the bias as an additive mask."""
+        relations, x = self.relations_for(x), self.placed(x)
+        q, k, v = (rearrange(x @ w, "b n (h d) -> b h n d", h=self.heads) for w in (self.query, self.key, self.value))
+        mask = per_pair(self.offset_bias(), relations).to(q.dtype)
+        if not relations.complete:
+            mask = mask.masked_fill(~relations.mask_on(x.device), -math.inf)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask,
+                                               dropout_p=self.dropout if self.training else 0.0)
+        return rearrange(mixed, "b h n d -> b n (h d)")
+
+    def extra_repr(self) -> str:
+        """Describe the layer without its weights."""
+        return f"{super().extra_repr()}, bias={self.maker!r}"
+
+
+def t5_buckets(delta: Int[Tensor, "m"], num_buckets: int = 32, max_distance: int = 128,
+               causal: bool = False) -> Int[Tensor, "m"]:
+    """Return the bucket of each signed distance δ = query − key, from 0 to num_buckets − 1 (T5).
+
+    Near distances have a bucket each; farther ones share buckets whose widths grow geometrically up to
+    ``max_distance``. Without ``causal`` the upper half of the buckets is for keys after the query (δ < 0).
+
+    Raises:
+        ValueError: num_buckets that is not a multiple of 2 (causal) or of 4, or max_distance not above the near ones.
+    """
+    check_sizes(num_buckets=num_buckets, max_distance=max_distance)
+    if num_buckets % (2 if causal else 4):
+        raise ValueError(f"num_buckets must be a multiple of {2 if causal else 4}, got {num_buckets}")
+    side = num_buckets if causal else num_buckets // 2
+    near = side // 2
+    if max_distance <= near:
+        raise ValueError(f"max_distance must exceed the {near} near distances, got {max_distance}")
+    distance = delta.clamp(min=0) if causal else delta.abs()
+    # The released models were trained with these roundings, so the logarithm stays in float32.
+    far = torch.log(distance.clamp(min=1).float() / near) / math.log(max_distance / near) * (side - near)
+    bucket = torch.where(distance < near, distance, (near + far.long()).clamp(max=side - 1))
+    return bucket if causal else bucket + side * (delta < 0)
+
+
+def alibi_slopes(heads: int) -> Float[Tensor, "h"]:
+    """Return ALiBi's slopes: 2^(−8k/h) for k = 1 … h where h is a power of two.
+
+    For another h: the slopes of the power of two below, then every other slope of the power above.
+    """
+    check_sizes(heads=heads)
+    power = 2 ** (heads.bit_length() - 1)
+    exponents = [k / power for k in range(1, power + 1)] + [(k - 0.5) / power for k in range(1, heads - power + 1)]
+    return torch.tensor([2.0 ** (-8 * e) for e in exponents], dtype=torch.float64, device="cpu")
