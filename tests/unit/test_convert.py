@@ -1,0 +1,234 @@
+"""as_translution: every layer of the library that is a Translution layer becomes one; every other says why not."""
+
+import functools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from tests.unit.strategies import F64, grids
+from translution_lib import Attention, Convolution, LoRTranslution, SelfAttention, Translution, offsets, pairs, shared
+from translution_lib.mixers import inclusions
+from translution_lib.mixers.bilinear import BilinearAttention
+from translution_lib.mixers.convert import NoTranslution, as_translution, factors
+from translution_lib.mixers.factors import Factors, every_offset, plain
+from translution_lib.mixers.gated import GatedPositionalAttention
+from translution_lib.mixers.general import GeneralTranslution
+from translution_lib.mixers.rotary import Rotary
+from translution_lib.mixers.rotary_translution import RotaryTranslution
+from translution_lib.mixers.scalar import ScalarBias
+from translution_lib.mixers.vector import RelativeKeyVector, RelativeValueVector, RelativeVectors
+
+RULES = {
+    # name: (layer, its relative weights as Translution, constant channel, growth of the head dimension)
+    "self-attention": (SelfAttention, "", False, 0),
+    "translution": (Translution, "qkv", False, 0),
+    "translution kv": (functools.partial(Translution, relative="kv"), "kv", False, 0),
+    "general": (GeneralTranslution, "qkv", False, 0),
+    "key vector": (RelativeKeyVector, "k", True, 0),
+    "value vector": (RelativeValueVector, "v", True, 0),
+    "both vectors": (RelativeVectors, "kv", True, 0),
+    "shared vectors": (functools.partial(RelativeVectors, per_head=False, clip=1), "kv", True, 0),
+    "scalar": (ScalarBias, "q", True, 1),
+    "alibi": (functools.partial(ScalarBias, bias="alibi"), "q", True, 1),
+    "rotary": (Rotary, "q", False, 0),
+    "rotary half": (functools.partial(Rotary, layout="half", angles="learned"), "q", False, 0),
+    "rotary translution": (RotaryTranslution, "qv", False, 0),
+    "lor": (functools.partial(LoRTranslution, relative_dim=(1, 3)), "qkv", False, 3),
+    "lor released": (functools.partial(LoRTranslution, relative_dim=2, variant="released"), "qkv", False, 2),
+    "lor alone": (functools.partial(LoRTranslution, relative_dim=2, shared=False), "qkv", False, -2),
+    "lor none": (functools.partial(LoRTranslution, relative_dim=0, variant="released"), "", False, 0),
+}
+
+
+@st.composite
+def tables(draw):
+    """Draw a table of offsets in one or two dimensions, with CLS, causal, windowed or clipped."""
+    kind = draw(st.sampled_from(["grid", "cls", "causal"]))
+    window, clip = (draw(st.none() | st.integers(1, 3)) for _ in range(2))
+    if kind == "causal":
+        return offsets(draw(st.integers(2, 7)), causal=True, window=window, clip=clip)
+    return offsets(draw(grids(max_tokens=8, max_dims=2)), cls=kind == "cls", window=window, clip=clip)
+
+
+def build(make, rel, heads, head_dim=4, dim=5, **options):
+    """Build a layer whose every number is random."""
+    layer = make(rel, dim, heads, head_dim=head_dim, **options).to(F64)
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.copy_(torch.randn_like(p))
+    return layer.eval()
+
+
+def close(a, b):
+    torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", RULES)
+@settings(max_examples=8)
+@given(tables(), st.integers(1, 4), st.integers(0, 99))
+def test_every_inclusion(name, rel, heads, seed):
+    torch.manual_seed(seed)
+    make, relative, constant, growth = RULES[name]
+    layer, x = build(make, rel, heads), torch.randn(2, rel.n, 5, dtype=F64)
+    same = as_translution(layer)
+    close(same(x), layer(x))
+    close(same.weights(x), layer.weights(x))
+    inner = same.translution
+    assert type(inner) is Translution and inner.heads == heads
+    assert same.constant == constant and inner.dim == 5 + constant and inner.head_dim == 4 + growth
+    assert inner.relative == (relative if inner.relations.count > 1 else "")
+
+
+@given(grids(max_tokens=9, max_dims=2), st.integers(1, 4), st.integers(0, 99))
+def test_a_convolution_is_values_alone(shape, size, seed):
+    torch.manual_seed(seed)
+    layer = Convolution(offsets(shape), 3, kernel_size=size).to(F64)
+    x = torch.randn(2, layer.relations.n, 3, dtype=F64)
+    same = as_translution(layer)
+    close(same(x), layer(x))
+    close(same.weights(x), torch.full_like(same.weights(x), 1 / layer.relations.n))
+    assert not same.constant and same.translution.relative in ("v", "")
+
+
+@given(tables(), st.integers(1, 4), st.integers(0, 99))
+def test_form_star_is_universal_with_one_more_dimension_than_channels(rel, heads, seed):
+    torch.manual_seed(seed)
+    layer, x = build(BilinearAttention, rel, heads, head_dim=3), torch.randn(2, rel.n, 5, dtype=F64)
+    same = as_translution(layer)
+    close(same(x), layer(x))
+    assert same.constant and same.translution.head_dim == 6
+
+
+@pytest.mark.parametrize("table", [pairs(4), shared(4), shared(4, causal=True)])
+@pytest.mark.parametrize("make", [SelfAttention, Translution, LoRTranslution, BilinearAttention])
+def test_any_table_of_relations_serves(table, make):
+    layer, x = build(make, table, 2), torch.randn(2, 4, 5, dtype=F64)
+    close(as_translution(layer)(x), layer(x))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_shorter_texts(name):
+    layer = build(RULES[name][0], offsets(6, causal=True), 2)
+    x = torch.randn(1, 4, 5, dtype=F64)
+    close(as_translution(layer)(x), layer(x))
+
+
+def test_t5_buckets():
+    layer = build(functools.partial(ScalarBias, bias="t5", num_buckets=8, max_distance=6), offsets(9), 2)
+    x = torch.randn(1, 9, 5, dtype=F64)
+    close(as_translution(layer)(x), layer(x))
+
+
+def test_a_layer_without_output_map():
+    layer = SelfAttention(offsets(3), 4, 2, output=False).to(F64)
+    x = torch.randn(1, 3, 4, dtype=F64)
+    close(as_translution(layer)(x), layer(x))
+
+
+def test_the_constant_is_handed_on():
+    """[f, 1] -> [f', 1], so that converted layers stack without appending again."""
+    first, second = (build(ScalarBias, offsets(4), 2) for _ in range(2))
+    x, (a, b) = torch.randn(1, 4, 5, dtype=F64), (as_translution(layer) for layer in (first, second))
+    z = b.translution(a.translution(a.with_constant(x)))
+    close(z[..., :5], second(first(x)))
+    close(z[..., 5], torch.ones_like(z[..., 5]))
+
+
+def test_a_conversion_is_a_copy_and_draws_no_random_number():
+    layer, x = build(ScalarBias, offsets(4), 2), torch.randn(1, 4, 5, dtype=F64)
+    state = torch.get_rng_state()
+    same = as_translution(layer)
+    assert torch.equal(state, torch.get_rng_state())
+    before = same(x)
+    with torch.no_grad():
+        layer.query.zero_()
+        layer.output.bias.zero_()
+    assert torch.equal(same(x), before) and not same.training
+    assert all(p.requires_grad and p.is_leaf for p in same.parameters())
+
+
+def test_single_precision_stays_single():
+    layer = ScalarBias(offsets(4), 6, 2)
+    x = torch.randn(1, 4, 6)
+    torch.testing.assert_close(as_translution(layer)(x), layer(x))
+
+
+OUTSIDE = {
+    "absolute": (lambda: SelfAttention(offsets(3), 4, 2, absolute=True), "absolute embedding", "absolute"),
+    "absolute bias": (lambda: ScalarBias(offsets(3), 4, 2, absolute=True), "absolute embedding", "absolute"),
+    "gated": (lambda: GatedPositionalAttention(offsets(3), 4, 2), "one head", "gate"),
+    "causal": (lambda: Convolution(offsets(3, causal=True), 4), "sink", "causal"),
+    "cls": (lambda: Rotary(offsets(3, cls=True), 4, 2, cls_token="origin"), "place of the other", "absolute"),
+    "unknown": (lambda: nn.Linear(2, 2), "no rule", "star"),
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_what_is_outside_names_its_obstruction(name):
+    make, message, theorem = OUTSIDE[name]
+    with pytest.raises(NoTranslution, match=message) as error:
+        as_translution(make())
+    assert theorem in error.value.theorem and error.value.theorem in str(error.value)
+    assert isinstance(error.value, ValueError)
+
+
+def test_a_subclass_that_computes_something_else_is_refused():
+    class Doubled(ScalarBias):
+        def scores(self, x):
+            return 2 * super().scores(x)
+
+    with pytest.raises(NoTranslution, match="changes scores of ScalarBias"):
+        as_translution(Doubled(offsets(3), 4, 2))
+
+
+def test_a_new_encoding_registers_in_three_lines():
+    class Tilted(SelfAttention):
+        mix = Attention.mix             # SelfAttention's fast form does not know the new scores
+
+        def scores(self, x):
+            return super().scores(x) + 0.5 * torch.arange(x.shape[1], dtype=x.dtype)[None, :] - 0.5 * torch.arange(
+                x.shape[1], dtype=x.dtype)[:, None]
+
+    @factors.register(Tilted)
+    def _(layer):
+        delta = torch.tensor([d for d, in layer.relations.labels], dtype=F64)
+        return plain(layer).with_bias(-0.5 * delta[:, None].expand(-1, layer.heads))
+
+    layer, x = build(Tilted, offsets(5), 3), torch.randn(1, 5, 5, dtype=F64)
+    close(as_translution(layer)(x), layer(x))
+
+
+@given(tables(), st.integers(1, 3), st.integers(0, 99))
+def test_the_six_tables_are_the_layer(rel, heads, seed):
+    """Scores and output from ``star`` alone, for the layers that use all of it between them."""
+    torch.manual_seed(seed)
+    x = torch.randn(2, rel.n, 5, dtype=F64)
+    for make in (RelativeVectors, ScalarBias, LoRTranslution, BilinearAttention):
+        layer = build(make, rel, heads)
+        heads_of = factors(layer)
+        at = heads_of.relations.index.clamp(min=0)
+        A, b, c, d, B, r = (t.expand(heads_of.relations.count, *t.shape[1:])[at] for t in heads_of.star())
+        scores = (torch.einsum("bic,ijhce,bje->bhij", x, A, x) + torch.einsum("bic,ijhc->bhij", x, b)
+                  + torch.einsum("ijhc,bjc->bhij", c, x) + d.movedim(-1, 0))
+        alpha = scores.masked_fill(~rel.mask, -torch.inf).softmax(-1)
+        close(alpha, layer.weights(x))
+        out = torch.einsum("bhij,bjc,ijhce->bie", alpha, x, B) + torch.einsum("bhij,ijhe->bie", alpha, r)
+        close(layer.output(out), layer(x))
+
+
+@given(tables())
+def test_every_offset_tells_clipped_pairs_apart(rel):
+    full = every_offset(rel)
+    assert torch.equal(full.mask, rel.mask) and full.count >= rel.count
+    merged = full.index[rel.mask] * rel.count + rel.index[rel.mask]         # each full id goes with one clipped id
+    assert merged.unique().numel() == full.index[rel.mask].unique().numel()
+
+
+def test_bad_input_of_the_factors():
+    with pytest.raises(ValueError, match="relations must have a grid"):
+        every_offset(shared(3))
+    assert isinstance(factors(build(SelfAttention, shared(3), 1)), Factors)
+    assert inclusions.__doc__

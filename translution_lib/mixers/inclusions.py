@@ -1,0 +1,123 @@
+"""The inclusions of the taxonomy theorem: each encoding of the library says its factors, or what stands in the way.
+
+Source: seed 000, appendix E; chapter "The taxonomy theorem", one rule per row of its table.
+"""
+
+import math
+
+import torch
+from einops import rearrange
+
+from translution_lib.functional.convolution import relation_kernel
+from translution_lib.functional.rotary import rotation
+from translution_lib.mixers.attention import SelfAttention
+from translution_lib.mixers.bilinear import BilinearAttention
+from translution_lib.mixers.convert import factors
+from translution_lib.mixers.convolution import Convolution
+from translution_lib.mixers.factors import Factors, NoTranslution, by_head, every_offset, for_relations, plain
+from translution_lib.mixers.gated import GatedPositionalAttention
+from translution_lib.mixers.general import GeneralTranslution
+from translution_lib.mixers.lor import LoRTranslution
+from translution_lib.mixers.positional import offset_count
+from translution_lib.mixers.rotary import Rotary
+from translution_lib.mixers.rotary_translution import RotaryTranslution
+from translution_lib.mixers.scalar import ScalarBias
+from translution_lib.mixers.translution import Translution, ValueTranslution
+from translution_lib.mixers.vector import RelativeKeyVector, RelativeValueVector, RelativeVectors
+from translution_lib.relations import offsets
+
+
+@factors.register(SelfAttention)
+@factors.register(Translution)
+@factors.register(ValueTranslution)
+def _as_it_is(layer) -> Factors:
+    """Tied matrices, or Translution itself."""
+    return plain(layer)
+
+
+@factors.register(GeneralTranslution)
+def _general(layer: GeneralTranslution) -> Factors:
+    """The table of matrices that the functions of the offset make."""
+    query, key, value = (by_head(table, layer.heads) for table in layer.tables())
+    return Factors(layer.relations, query / math.sqrt(layer.head_dim), key, value, torch.eye(layer.inner).to(value))
+
+
+@factors.register(Convolution)
+def _convolution(layer: Convolution) -> Factors:
+    """Uniform attention and N times the kernel as values; chapter "What Translution contains"."""
+    if layer.relations.causal:
+        raise NoTranslution(layer, "under a causal mask the normaliser of a softmax row grows from token to token; a "
+                            "sink token is needed", "thm-taxonomy-causal")
+    kernel, rel = layer.kernel.detach(), offsets(layer.shape)
+    nothing, value = kernel.new_zeros(1, 1, layer.dim, 1), rel.n * relation_kernel(kernel, rel)
+    return Factors(rel, nothing, nothing, value[:, None], torch.eye(layer.dim).to(kernel))
+
+
+@factors.register(RelativeVectors)
+@factors.register(RelativeKeyVector)
+@factors.register(RelativeValueVector)
+def _vectors(layer: RelativeVectors) -> Factors:
+    """The vectors are the rows of the constant channel: k_j + r[δ] = [f_j, 1] [W^k; r[δ]]."""
+    rows = {name: None if table is None else _vector_rows(layer, table) for name, table in
+            (("key", layer.key_vector), ("value", layer.value_vector))}
+    return plain(layer).on(layer.near).with_constant(**rows)
+
+
+def _vector_rows(layer: RelativeVectors, table: torch.Tensor) -> torch.Tensor:
+    """Return the vectors per relation and head, r h d."""
+    return for_relations(rearrange(table, "m (h d) -> m h d", d=layer.head_dim).expand(-1, layer.heads, -1), layer.near)
+
+
+@factors.register(ScalarBias)
+def _scalar(layer: ScalarBias) -> Factors:
+    """The bias is the product of two constants in one more score channel."""
+    return plain(layer).with_bias(for_relations(layer.offset_bias().T, layer.relations))
+
+
+@factors.register(GatedPositionalAttention)
+def _gated(layer: GatedPositionalAttention) -> Factors:
+    raise NoTranslution(layer, "a mixture of two softmaxes is not the softmax of one head; two heads with a constant "
+                        "channel compute it", "thm-taxonomy-gate")
+
+
+@factors.register(Rotary)
+@factors.register(RotaryTranslution)
+def _rotary(layer: Rotary) -> Factors:
+    """The rotation of an offset is a matrix of the query: q_i R(p_i) (k_j R(p_j))ᵀ = f_i W^q R(δ) (f_j W^k)ᵀ."""
+    if layer.relations.cls and layer.cls_token == "origin":
+        raise NoTranslution(layer, "the score of a pair with the CLS token turns with the place of the other token",
+                            "thm-taxonomy-absolute")
+    rel = every_offset(layer.relations)
+    return plain(layer).on(rel).turned(_rotations(layer, rel))
+
+
+def _rotations(layer: Rotary, rel) -> torch.Tensor:
+    """Return R(δ) per relation, (r, h or 1, d, d); the identity for pairs with a CLS token."""
+    delta = torch.tensor(rel.labels[: offset_count(rel)], dtype=torch.float64, device="cpu")
+    turn = rotation(torch.cat([delta, delta.new_zeros(rel.count - len(delta), delta.shape[1])]),
+                    layer.angles.detach(), layer.layout)
+    return (turn[None] if turn.ndim == 3 else turn).transpose(0, 1).to(layer.query)
+
+
+@factors.register(LoRTranslution)
+def _lor(layer: LoRTranslution) -> Factors:
+    """The channels of the cores beside the shared ones; W2 joins the map that gathers the heads."""
+    half = 0.5 if layer.variant == "released" and layer.shared is not None else 1.0
+    scale, h = half / math.sqrt(layer.head_dim), layer.heads
+    query, key, value = (by_head(low @ core, h) for low, core in zip(layer.low, layer.cores, strict=True))
+    low = Factors(layer.relations, scale * query, key, half * value, layer.value_up.detach())
+    if layer.shared is None:
+        return low
+    query, key, value = (by_head(weight, h) for weight in layer.shared)
+    full = Factors(layer.relations, scale * query, key, half * value, torch.eye(layer.inner).to(value))
+    return low.beside(full) if layer.relative_dim[1] else full
+
+
+@factors.register(BilinearAttention)
+def _universal(layer: BilinearAttention) -> Factors:
+    """The matrix [[A, bᵀ], [c, d]] as the query and the identity as the key: head dimension C + 1."""
+    A, b, c, d = (table.detach() for table in (layer.content, layer.query_bias, layer.key_bias, layer.bias))
+    top, bottom = torch.cat([A, b[..., None]], dim=-1), torch.cat([c, d[..., None]], dim=-1)[..., None, :]
+    value = torch.cat([layer.value.detach(), layer.value_bias.detach()[..., None, :]], dim=-2)
+    eye = torch.eye(layer.dim + 1).to(A).expand(1, layer.heads, -1, -1)
+    return Factors(layer.relations, torch.cat([top, bottom], dim=-2), eye, value, torch.eye(layer.inner).to(A), True)
