@@ -1,0 +1,126 @@
+"""Self-attention whose queries and keys turn with the position (RoPE).
+
+Source: Su et al. (2024); seed 000, appendix E.6 and Tables 4 and 8; chapter "Rotations".
+"""
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from translution_lib.functional.rotary import LAYOUTS, frequencies, phases, turn
+from translution_lib.mixers.attention import SelfAttention
+from translution_lib.relations import Relations
+
+ANGLES = ("fixed", "learned")
+CLS_TOKENS = ("free", "origin")
+
+
+class Rotary(SelfAttention):
+    """Self-attention with scores q_i R(p_i − p_j) k_jᵀ / √d: no parameters, or h·a·d/2 learned angles.
+
+    Args:
+        relations: a table with a grid of a axes. Its mask and its positions are read; clipping has no meaning here.
+        dim, heads: channels and heads, as for :class:`SelfAttention`.
+        base: base of the fixed frequencies, see :func:`frequencies`; with more axes than one they are axial.
+        angles: "fixed", or "learned": one table (a, d/2) per head, which starts at the fixed one and may mix the axes.
+        layout: which channels form a pair: "interleaved" (2m, 2m + 1) or "half" (m, m + d/2).
+        cls_token: "free": a pair with CLS is not turned at all, so that its score depends on no position. "origin":
+            the CLS token is not turned but the others are, as if CLS stood at position zero; the usual code.
+        options: ``absolute``, ``head_dim``, ``dropout``, ``output`` as for :class:`SelfAttention`.
+
+    Raises:
+        ValueError: a table without a grid, an odd head dimension, fewer pairs of channels than axes, unknown options.
+    """
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, relations: Relations, dim: int, heads: int, *, base: float = 10000.0, angles: str = "fixed",
+                 layout: str = "interleaved", cls_token: str = "free", **options) -> None:
+        if relations.positions is None:
+            raise ValueError(f"relations must have a grid: a rotation needs positions, got {relations!r}")
+        for name, value, known in (("angles", angles, ANGLES), ("layout", layout, LAYOUTS),
+                                   ("cls_token", cls_token, CLS_TOKENS)):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {known}, got {value!r}")
+        super().__init__(relations, dim, heads, **options)
+        self.layout, self.cls_token = layout, cls_token
+        # The tables stay on the CPU in double precision; what the layer computes with is cast from them.
+        self._fixed = frequencies(self.head_dim, relations.positions.shape[1], base)
+        self._positions = F.pad(relations.positions, (0, 0, int(relations.cls), 0)).double()
+        self.theta = None
+        if angles == "learned":
+            self.theta = nn.Parameter(self._fixed.repeat(heads, 1, 1).to(self.query))
+        phase = phases(self._positions, self._fixed)
+        self.register_buffer("cos", phase.cos().to(self.query), persistent=False)
+        self.register_buffer("sin", phase.sin().to(self.query), persistent=False)
+
+    def _apply(self, fn, recurse=True):
+        """Cast the tables anew after every cast of the layer, so that none is rounded twice."""
+        super()._apply(fn, recurse)
+        phase = phases(self._positions, self._fixed)
+        self.cos, self.sin = phase.cos().to(self.cos), phase.sin().to(self.sin)
+        return self
+
+    @property
+    def angles(self) -> Tensor:
+        """θ per axis and pair: the fixed table (a, d/2) in float64, or the learned ones, (h, a, d/2)."""
+        return self._fixed if self.theta is None else self.theta
+
+    def waves(self, n: int) -> tuple[Tensor, Tensor]:
+        """Return cosine and sine of the first n tokens' angles, (n, d/2), or (h, n, d/2) where they are learned."""
+        if self.theta is None:
+            return self.cos[:n], self.sin[:n]
+        phase = phases(self._positions[:n], self.theta)
+        return phase.cos(), phase.sin()
+
+    def projected(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return queries and keys, b h n d, before they turn."""
+        x = self.placed(x)
+        q, k = (rearrange(x @ w, "b n (h d) -> b h n d", h=self.heads) for w in (self.query, self.key))
+        return q, k
+
+    def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
+        """a_ij = q_i R(p_i − p_j) k_jᵀ / √d, one rotation per pair; chapter "Rotations", eq-rotations-score."""
+        q, k = self.projected(x)
+        angles, p = self.angles.to(torch.promote_types(q.dtype, torch.float32)), self._positions[: x.shape[1]]
+        delta = p[:, None] - p[None]                                            # δ_ij                n n a
+        if self.relations.cls and self.cls_token == "free":
+            delta[0], delta[:, 0] = 0, 0
+        phase = phases(delta.flatten(0, 1), angles.to(q.device)).unflatten(-2, delta.shape[:2])
+        turned = turn(q[:, :, :, None], phase.cos(), phase.sin(), self.layout)  # q_i R(δ_ij)     b h n n d
+        return (turned * k[:, :, None]).sum(-1) / self.head_dim ** 0.5
+
+    def turned(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Return q_i R(p_i) and k_j R(p_j), whose products are the scores times √d.
+
+        What pairs with a free CLS lack is [i = cls] r_j + [j = cls] c_i: two more channels on both sides supply it.
+        """
+        cos, sin = self.waves(q.shape[2])
+        q_turned, k_turned = turn(q, cos, sin, self.layout), turn(k, cos, sin, self.layout)
+        if not self.relations.cls or self.cls_token == "origin":
+            return q_turned, k_turned
+        row = (k - k_turned) @ q[:, :, :1].mT           # r_j = q_cls k_j − q_cls k_j R(p_j)           b h n 1
+        column = (q - q_turned) @ k[:, :, :1].mT        # c_i = q_i k_cls − q_i R(p_i) k_cls           b h n 1
+        is_cls = torch.zeros_like(row)
+        is_cls[:, :, 0] = 1
+        return torch.cat([q_turned, is_cls, column], dim=-1), torch.cat([k_turned, row, is_cls], dim=-1)
+
+    def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+        """Turn queries and keys once per token and run torch's fused attention."""
+        relations = self.relations_for(x)
+        q, k = self.turned(*self.projected(x))
+        v = rearrange(self.placed(x) @ self.value, "b n (h d) -> b h n d", h=self.heads)
+        v = F.pad(v, (0, q.shape[-1] - self.head_dim))   # the fused kernels want one size for q, k and v
+        mask = None if relations.complete or relations.all_past else relations.mask_on(x.device)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=relations.all_past,
+                                               scale=self.head_dim ** -0.5,
+                                               dropout_p=self.dropout if self.training else 0.0)
+        return rearrange(mixed[..., : self.head_dim], "b h n d -> b n (h d)")
+
+    def extra_repr(self) -> str:
+        """Describe the layer without its weights."""
+        learned = "fixed" if self.theta is None else "learned"
+        return f"{super().extra_repr()}, angles={learned!r}, layout={self.layout!r}"
