@@ -17,9 +17,9 @@ from transformers.models.swin.modeling_swin import SwinAttention
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from tests.unit.strategies import F64, gradients, grids
-from translution_lib import GPT, MIXERS, SelfAttention, ViT, definition, offsets, pairs, shared
+from translution_lib import GPT, ScalarBias, SelfAttention, ViT, definition, offsets, pairs, shared
 from translution_lib.mixers.positional import per_pair
-from translution_lib.mixers.scalar import ScalarBias, alibi_slopes, t5_buckets
+from translution_lib.mixers.scalar import alibi_slopes, t5_buckets
 
 HEADS = st.integers(1, 4)
 MAKERS = ["table", "t5", "alibi"]
@@ -177,7 +177,7 @@ def test_alibi_on_an_image_falls_with_the_distance():
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(layers())
 def test_flex_attention_adds_the_same_bias(make):
     layer = make()
@@ -210,9 +210,8 @@ def test_buckets_and_slopes_serve_a_longer_text(maker):
 
 
 @pytest.mark.parametrize(("maker", "entries"), [("table", 49), ("alibi", 0)])
-def test_parameters_in_a_vision_model(monkeypatch, maker, entries):
+def test_parameters_in_a_vision_model(maker, entries):
     """Table 4: 49 numbers per head and layer of ViT-A/56 beside those of self-attention."""
-    monkeypatch.setitem(MIXERS, "scalar-bias", ScalarBias)
     with torch.device("meta"):
         plain, biased = (ViT.named("A/56", mixer=mixer, absolute=False, **options) for mixer, options in
                          (("self-attention", {}), ("scalar-bias", {"bias": maker})))
@@ -222,8 +221,7 @@ def test_parameters_in_a_vision_model(monkeypatch, maker, entries):
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-def test_a_language_model_reads_shorter_texts(monkeypatch, maker):
-    monkeypatch.setitem(MIXERS, "scalar-bias", ScalarBias)
+def test_a_language_model_reads_shorter_texts(maker):
     model = GPT(11, 8, 4, 2, 2, 8, "scalar-bias", bias=maker, num_buckets=4, max_distance=5).double()
     tokens = torch.randint(11, (2, 8))
     assert_close(model(tokens[:, :5]), model(tokens)[:, :5])
