@@ -24,6 +24,11 @@ figures.pointer_map(weights, (7, 7), alt="…", image=digit)    # (n, n): a quer
 figures.linked_maps((3, 3), matrices, alt="…", cmap="diverging", text=1)      # cell i on the left shows matrices[i]
 figures.relation_map(offsets((3, 3)), alt="…")                # a pair lights up all pairs that share its parameters
 
+# The page itself computes softmax attention: draw, move, see which encoding follows. One head per Encoding, (★) of the
+# taxonomy: a_ij = f_i A fⱼᵀ + f_i bᵀ + c fⱼᵀ + d, v_ij = f_j B + r; each shared, or one per offset.
+heads = {"scalar bias": figures.Encoding(A, B, d=bias), "absolute": figures.Encoding(A, B, absolute=e)}
+figures.draw_and_move((7, 7), heads, alt="…", backgrounds={"zero": (0, 0), "grey": (0, 1)}, layers=(1, 2))
+
 figures.overview()                                            # the four operators in one still figure (no `show`)
 figures.overview_svg()                                        # the same as the text of an SVG file
 ```
@@ -33,6 +38,8 @@ ipywidget. Their bytes depend on their arguments alone.
 """
 
 from .attention_map import attention_map
+from .draw import draw_and_move
+from .encoding import Encoding
 from .interactive import frames
 from .linked import linked_maps, pointer_map
 from .output import Output, show
@@ -42,10 +49,12 @@ from .story import overview, overview_svg
 from .style import Palette, palette, use_style
 
 __all__ = [
+    "Encoding",
     "Output",
     "Palette",
     "attention_map",
     "bars",
+    "draw_and_move",
     "frames",
     "heatmap",
     "kernel_taps",

@@ -66,14 +66,14 @@ def frames(
     return Output(html, alts[start], lambda: _widget(draw, values, texts, alts, label, start, width, caption))
 
 
-def slider(label: str, texts: Sequence[str], start: int) -> str:
+def slider(label: str, texts: Sequence[str], start: int, length: float | int = 16) -> str:
     """A native slider over `texts`, hidden until a script moves it; JupyterLab leaves its arrow keys to it."""
     room = min(0.55 * max(map(len, texts)) + 0.5, 16.0)  # so that the slider stays in place when the text changes
     return (
         f'<div class="tl-control" style="{_CONTROL}"><label style="display:contents">'
         f'<span>{escape(label)}</span><input type="range" min="0" max="{len(texts) - 1}" step="1" value="{start}" '
         f'aria-label="{attribute(label)}" aria-valuetext="{attribute(texts[start])}" '
-        'data-lm-suppress-shortcuts="true" style="flex:0 1 16em;min-width:8em">'
+        f'data-lm-suppress-shortcuts="true" style="flex:0 1 {length:g}em;min-width:8em">'
         f'</label><output style="min-width:{room:.1f}em;text-align:left">{escape(texts[start])}</output></div>'
     )
 

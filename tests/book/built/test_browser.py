@@ -7,20 +7,14 @@ are skipped; with CI=true they fail instead.
 import functools
 import http.server
 import json
-import os
-import shutil
 import threading
 from urllib.parse import urlsplit
 
+import chromium
 import pytest
 from pages import by_name, pages
 
 WIDE, NARROW = (1280, 900), (360, 740)
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-FLAGS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-quic --no-first-run "
-    "--disable-background-networking --disable-component-update --disable-sync --disable-extensions"
-)
 READY = """
 const done = arguments[arguments.length - 1];
 const math = window.MathJax && MathJax.startup ? MathJax.startup.promise : Promise.resolve();
@@ -77,21 +71,7 @@ def address(html):
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
     """One headless Chromium for all pages."""
-    program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
-    driver = os.environ.get("CHROMEDRIVER") or shutil.which("chromedriver")
-    if not (program and driver):
-        refuse = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
-        refuse("no Chromium with its driver on the path: the pages were NOT looked at in a browser")
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for flag in [*FLAGS.split(), f"--user-data-dir={tmp_path_factory.mktemp('profile')}"]:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    session = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    session.set_page_load_timeout(60)
-    session.set_script_timeout(60)
+    session = chromium.start(tmp_path_factory.mktemp("profile"))
     yield session
     session.quit()
 
