@@ -1,0 +1,219 @@
+"""General Translution as a layer: matrices made from K functions of the offset, W[δ] = Σ_k φ_k(δ) W_k.
+
+Source: seed 000, appendix B; chapter "Continuous positions".
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from translution_lib.functional.checks import check_heads, check_tokens
+from translution_lib.functional.general import differences, gaussians, lattice, mixture_translution
+from translution_lib.functional.translution import (
+    scores_definition,
+    translution_scores,
+    translution_values,
+    values_definition,
+)
+from translution_lib.mixers.attention import Attention, check_sizes
+from translution_lib.mixers.init import linear_bound, uniform
+from translution_lib.mixers.positional import offset_count, offset_vectors
+from translution_lib.relations import Relations
+
+KERNELS = ("mlp", "radial", "table")
+
+
+class Basis(nn.Module):
+    """K functions of the offset: δ (… m) -> φ(δ) (… k).
+
+    Attributes:
+        size: K.
+    """
+
+    size: int
+
+
+class RadialBasis(Basis):
+    """K Gaussian bells at fixed centres: δ (… m) -> φ(δ) (… k).
+
+    Args:
+        centres: the centres c_k, shape (k, m), in the units of the offsets.
+        width: standard deviation of the bells, in the same units.
+        radius: the functions see ‖δ‖ instead of δ, so that a rotation changes nothing; then m = 1.
+    """
+
+    def __init__(self, centres: Float[Tensor, "k m"], width: float | int, *, radius: bool = False) -> None:
+        super().__init__()
+        if centres.ndim != 2 or (radius and centres.shape[1] != 1):
+            raise ValueError(f"centres must have the shape (k, {1 if radius else 'axes'}), got {tuple(centres.shape)}")
+        if not width > 0:
+            raise ValueError(f"width must be positive, got {width!r}")
+        self.centres, self.width, self.radius, self.size = centres, float(width), radius, len(centres)
+
+    def forward(self, delta: Tensor) -> Tensor:
+        """Return the bells at every offset."""
+        delta = delta.norm(dim=-1, keepdim=True) if self.radius else delta
+        return gaussians(delta, self.centres.to(delta.device, delta.dtype), self.width)
+
+
+class TableBasis(Basis):
+    """One function per listed offset, 1 at it and 0 elsewhere: δ (… m) -> φ(δ) (… k)."""
+
+    def __init__(self, offsets: Float[Tensor, "k m"]) -> None:
+        super().__init__()
+        self.offsets, self.size = offsets, len(offsets)
+
+    def forward(self, delta: Tensor) -> Tensor:
+        """Return a one-hot row where the offset is listed, and zeros where it is not."""
+        return (delta[..., None, :] == self.offsets.to(delta.device, delta.dtype)).all(-1).to(delta.dtype)
+
+
+class MLPBasis(Basis):
+    """K learned functions: the constant 1 and the K − 1 outputs of a network with one hidden layer.
+
+    Args:
+        axes: coordinates m of an offset.
+        functions: K; with one function nothing depends on the offset, which is self-attention.
+        hidden: channels of the hidden layer.
+        scale: what the offsets are divided by first, so that they are of the order of one.
+    """
+
+    def __init__(self, axes: int, functions: int, hidden: int = 32, scale: float | int = 1.0) -> None:
+        super().__init__()
+        check_sizes(axes=axes, functions=functions, hidden=hidden)
+        self.size, self.scale = functions, scale
+        learned = functions > 1
+        self.network = (nn.Sequential(nn.Linear(axes, hidden), nn.GELU(), nn.Linear(hidden, functions - 1))
+                        if learned else None)
+
+    def forward(self, delta: Tensor) -> Tensor:
+        """Return the functions at every offset."""
+        one = torch.ones_like(delta[..., :1])
+        return one if self.network is None else torch.cat([one, self.network(delta / self.scale)], dim=-1)
+
+
+class GeneralTranslution(Attention):
+    """Translution whose table of matrices is made by K functions of the offset, on the offsets of a relation table.
+
+    The three roles of a CLS token carry no offset and keep a matrix of their own each.
+
+    Args:
+        relations: a table of offsets; its labels are the offsets.
+        dim, heads: channels and heads, as for :class:`Attention`.
+        kernel: "mlp" (learned functions), "radial" (Gaussian bells on a regular grid) or "table" (one function per
+            offset: :class:`Translution`).
+        functions: K of the "mlp" kernel, the constant included.
+        hidden: hidden channels of the "mlp" kernel.
+        centres: bells per axis of the "radial" kernel.
+        width: standard deviation of the bells, in tokens; by default the distance of neighbouring centres.
+        options: ``head_dim``, ``dropout``, ``output`` as for :class:`Attention`.
+
+    Raises:
+        ValueError: an unknown kernel, sizes that are not positive integers, a table without offsets.
+    """
+
+    query: nn.Parameter
+    key: nn.Parameter
+    value: nn.Parameter
+
+    def __init__(self, relations: Relations, dim: int, heads: int, *, kernel: str = "mlp", functions: int = 8,
+                 hidden: int = 32, centres: int = 5, width: float | int | None = None, **options) -> None:
+        super().__init__(relations, dim, heads, **options)
+        if kernel not in KERNELS:
+            raise ValueError(f"kernel must be one of {KERNELS}, got {kernel!r}")
+        check_sizes(centres=centres)
+        self.kernel, m = kernel, offset_count(relations)
+        self.basis = _basis(relations, kernel, functions, hidden, centres, width)
+        size = (m if self.basis is None else self.basis.size) + relations.count - m
+        for name in ("query", "key", "value"):
+            setattr(self, name, nn.Parameter(uniform((size, dim, self.inner), linear_bound(dim))))
+
+    def functions(self) -> Float[Tensor, "r k"]:
+        """Return φ_k of every relation: of its offset, or one-hot for a role of the CLS token."""
+        rows = self.relations.count - offset_count(self.relations)
+        with torch.device("cpu"):
+            delta = offset_vectors(self.relations)
+        delta = delta.to(self.query.device, self.query.dtype)
+        phi = torch.eye(len(delta)).to(delta) if self.basis is None else self.basis(delta)
+        return torch.block_diag(phi, torch.eye(rows).to(phi)) if rows else phi
+
+    def tables(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the query, key and value matrices of all relations, r c e each: W[δ] = Σ_k φ_k(δ) W_k."""
+        if self.basis is None:
+            return self.query, self.key, self.value
+        phi = self.functions()
+        query, key, value = (torch.einsum("rk,kce->rce", phi, w) for w in (self.query, self.key, self.value))
+        return query, key, value
+
+    def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
+        """a_ij = q_ij·k_ji / √d with q_ij = f_i W^q[δ], k_ji = f_j W^k[−δ]."""
+        query, key, _ = self.tables()
+        return scores_definition(x, query, key, self.relations_for(x), self.heads)
+
+    def values(self, alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+        """Return Σ_j α_ij v_ij with v_ij = f_j W^v[δ]."""
+        return values_definition(alpha, x, self.tables()[2], self.relations_for(x))
+
+    def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+        """Make the tables once, then run Translution's grouped products."""
+        query, key, value = self.tables()
+        relations = self.relations_for(x)
+        alpha = translution_scores(x, query, key, relations, self.heads).softmax(dim=-1)
+        return translution_values(self.dropped(alpha), x, value, relations)
+
+    def extra_repr(self) -> str:
+        """Describe the layer without its weights."""
+        return f"{super().extra_repr()}, kernel={self.kernel!r}"
+
+
+class PointTranslution(nn.Module):
+    """General Translution on points: features (b n c) at continuous positions (b n m) -> features (b n c).
+
+    Args:
+        basis: the functions of the offset.
+        dim: channels C of the points.
+        heads: number of heads, divides dim.
+
+    Raises:
+        ValueError: sizes that are not positive integers, heads that do not divide dim.
+    """
+
+    query: nn.Parameter
+    key: nn.Parameter
+    value: nn.Parameter
+
+    def __init__(self, basis: Basis, dim: int, heads: int = 1) -> None:
+        super().__init__()
+        check_sizes(dim=dim)
+        check_heads(heads, dim)
+        self.basis, self.dim, self.heads = basis, dim, heads
+        for name in ("query", "key", "value"):
+            setattr(self, name, nn.Parameter(uniform((basis.size, dim, dim), linear_bound(dim))))
+        self.output = nn.Linear(dim, dim)
+
+    def forward(self, x: Float[Tensor, "b n c"], positions: Float[Tensor, "b n m"],
+                mask: Tensor | None = None) -> Float[Tensor, "b n c"]:
+        """Mix the points; ``mask`` is True where a point exists (b n) or where a pair may attend (b n n)."""
+        check_tokens(x)
+        if x.shape[2] != self.dim:
+            raise ValueError(f"x has {x.shape[2]} channels, expected dim = {self.dim}")
+        if positions.ndim != 3 or positions.shape[:2] != x.shape[:2]:
+            raise ValueError(f"positions must have the shape ({x.shape[0]}, {x.shape[1]}, axes), "
+                             f"got {tuple(positions.shape)}")
+        phi = self.basis(differences(positions))
+        return self.output(mixture_translution(x, phi, self.query, self.key, self.value, self.heads, mask))
+
+
+def _basis(relations: Relations, kernel: str, functions: int, hidden: int, centres: int,
+           width: float | int | None) -> Basis | None:
+    """Return the functions of the offset for a table; None for "table", whose functions are one-hot."""
+    if kernel == "table":
+        return None
+    labels = relations.labels[: offset_count(relations)]
+    low, high = ([float(f(axis)) for axis in zip(*labels, strict=True)] for f in (min, max))
+    reach = max(high) or 1.0
+    if kernel == "mlp":
+        return MLPBasis(len(low), functions, hidden, scale=reach)
+    places = lattice(low, high, centres)
+    spacing = max(b - a for a, b in zip(low, high, strict=True)) / max(1, centres - 1)
+    return RadialBasis(places, (spacing or 1.0) if width is None else width)
