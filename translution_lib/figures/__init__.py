@@ -29,6 +29,11 @@ figures.relation_map(offsets((3, 3)), alt="…")                # a pair lights 
 heads = {"scalar bias": figures.Encoding(A, B, d=bias), "absolute": figures.Encoding(A, B, absolute=e)}
 figures.draw_and_move((7, 7), heads, alt="…", backgrounds={"zero": (0, 0), "grey": (0, 1)}, layers=(1, 2))
 
+# What contains what; an arrow shows its statement and proof. Nodes lie at (column, row).
+nodes = {"rope": figures.Node("rotations", (0, 0), "…"), "t": figures.Node("Translution", (0, 1), "…")}
+arrows = [figures.Arrow("rope", "t", "statement", "proof", {"largest difference": "…"}, "#thm-…", holds=True)]
+figures.diagram(nodes, arrows, alt="…")
+
 figures.overview()                                            # the four operators in one still figure (no `show`)
 figures.overview_svg()                                        # the same as the text of an SVG file
 ```
@@ -38,6 +43,7 @@ ipywidget. Their bytes depend on their arguments alone.
 """
 
 from .attention_map import attention_map
+from .diagram import Arrow, Node, diagram
 from .draw import draw_and_move
 from .encoding import Encoding
 from .interactive import frames
@@ -49,11 +55,14 @@ from .story import overview, overview_svg
 from .style import Palette, palette, use_style
 
 __all__ = [
+    "Arrow",
     "Encoding",
+    "Node",
     "Output",
     "Palette",
     "attention_map",
     "bars",
+    "diagram",
     "draw_and_move",
     "frames",
     "heatmap",
