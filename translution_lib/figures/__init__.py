@@ -34,6 +34,9 @@ nodes = {"rope": figures.Node("rotations", (0, 0), "…"), "t": figures.Node("Tr
 arrows = [figures.Arrow("rope", "t", "statement", "proof", {"largest difference": "…"}, "#thm-…", holds=True)]
 figures.diagram(nodes, arrows, alt="…")
 
+maps = [figures.OffsetMap("bias", bias), figures.OffsetMap("vectors", vectors, show="cosine")]     # "norm", "angle"
+figures.side_by_side(offsets((5, 5)), maps, alt="…")          # parameters per offset under one pointer
+
 figures.overview()                                            # the four operators in one still figure (no `show`)
 figures.overview_svg()                                        # the same as the text of an SVG file
 ```
@@ -51,6 +54,7 @@ from .linked import linked_maps, pointer_map
 from .output import Output, show
 from .plots import bars, heatmap, kernel_taps, loglog, relation_table, token_grid
 from .relation_map import relation_map
+from .side_by_side import OffsetMap, side_by_side
 from .story import overview, overview_svg
 from .style import Palette, palette, use_style
 
@@ -58,6 +62,7 @@ __all__ = [
     "Arrow",
     "Encoding",
     "Node",
+    "OffsetMap",
     "Output",
     "Palette",
     "attention_map",
@@ -76,6 +81,7 @@ __all__ = [
     "relation_map",
     "relation_table",
     "show",
+    "side_by_side",
     "token_grid",
     "use_style",
 ]
