@@ -142,10 +142,10 @@ def _lit(keys: Sequence[str], arrows: Sequence[Arrow]) -> list[list[int]]:
     """For each item, the items that light up: a node with all above it, an arrow with its ends."""
     n, lit = len(keys), []
     for key in keys:
-        reached, found = {key}, True
-        while found:
-            found = {a.end for a in arrows if a.holds and a.start in reached} - reached
-            reached |= found
+        reached, new = {key}, {key}
+        while new:
+            new = {a.end for a in arrows if a.holds and a.start in new} - reached
+            reached |= new
         along = [n + k for k, a in enumerate(arrows) if a.holds and a.start in reached]
         lit.append([k for k, other in enumerate(keys) if other in reached] + along)
     return lit + [[keys.index(a.start), keys.index(a.end), n + k] for k, a in enumerate(arrows)]
