@@ -5,10 +5,20 @@ from functools import partial
 
 from torch import nn
 
+from translution_lib.mixers import inclusions  # noqa: F401  (registers the rules of as_translution)
+from translution_lib.mixers.absolute import AbsoluteTranslution
 from translution_lib.mixers.attention import Attention, SelfAttention, definition
+from translution_lib.mixers.bilinear import BilinearAttention
+from translution_lib.mixers.convert import NoTranslution, as_translution
 from translution_lib.mixers.convolution import Convolution
+from translution_lib.mixers.gated import GatedPositionalAttention
+from translution_lib.mixers.general import GeneralTranslution
 from translution_lib.mixers.lor import LoRTranslution
+from translution_lib.mixers.rotary import Rotary
+from translution_lib.mixers.rotary_translution import RotaryTranslution
+from translution_lib.mixers.scalar import ScalarBias
 from translution_lib.mixers.translution import Translution, ValueTranslution
+from translution_lib.mixers.vector import RelativeKeyVector, RelativeValueVector, RelativeVectors
 
 MIXERS: dict[str, Callable[..., nn.Module]] = {
     "self-attention": SelfAttention,
@@ -17,6 +27,15 @@ MIXERS: dict[str, Callable[..., nn.Module]] = {
     "value-translution": ValueTranslution,
     "lor-translution": LoRTranslution,
     "convolution": Convolution,
+    "key-vector": RelativeKeyVector,
+    "value-vector": RelativeValueVector,
+    "key-value-vector": RelativeVectors,
+    "scalar-bias": ScalarBias,
+    "gated-bias": GatedPositionalAttention,
+    "rotary": Rotary,
+    "rotary-translution": RotaryTranslution,
+    "general-translution": GeneralTranslution,
+    "absolute-translution": AbsoluteTranslution,
 }
 """Every mixer by name: ``MIXERS[name](relations, dim=, heads=, **options)``."""
 
@@ -28,5 +47,7 @@ def mixer_named(name: str) -> Callable[..., nn.Module]:
     return MIXERS[name]
 
 
-__all__ = ["MIXERS", "Attention", "Convolution", "LoRTranslution", "SelfAttention", "Translution",
-           "ValueTranslution", "definition", "mixer_named"]
+__all__ = ["MIXERS", "AbsoluteTranslution", "Attention", "BilinearAttention", "Convolution", "GatedPositionalAttention",
+           "GeneralTranslution", "LoRTranslution", "NoTranslution", "RelativeKeyVector", "RelativeValueVector",
+           "RelativeVectors", "Rotary", "RotaryTranslution", "ScalarBias", "SelfAttention", "Translution",
+           "ValueTranslution", "as_translution", "definition", "mixer_named"]

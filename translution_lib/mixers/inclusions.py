@@ -10,6 +10,7 @@ from einops import rearrange
 
 from translution_lib.functional.convolution import relation_kernel
 from translution_lib.functional.rotary import rotation
+from translution_lib.mixers.absolute import AbsoluteTranslution
 from translution_lib.mixers.attention import SelfAttention
 from translution_lib.mixers.bilinear import BilinearAttention
 from translution_lib.mixers.convert import factors
@@ -30,8 +31,9 @@ from translution_lib.relations import offsets
 @factors.register(SelfAttention)
 @factors.register(Translution)
 @factors.register(ValueTranslution)
+@factors.register(AbsoluteTranslution)
 def _as_it_is(layer) -> Factors:
-    """Tied matrices, or Translution itself."""
+    """Tied matrices, or Translution itself; ``plain`` refuses an absolute embedding."""
     return plain(layer)
 
 
