@@ -13,9 +13,18 @@ from translution_lib import cost, facts, functional
 from translution_lib.functional import translution
 from translution_lib.mixers import (
     MIXERS,
+    AbsoluteTranslution,
     Attention,
     Convolution,
+    GatedPositionalAttention,
+    GeneralTranslution,
     LoRTranslution,
+    RelativeKeyVector,
+    RelativeValueVector,
+    RelativeVectors,
+    Rotary,
+    RotaryTranslution,
+    ScalarBias,
     SelfAttention,
     Translution,
     ValueTranslution,
@@ -26,6 +35,8 @@ from translution_lib.relations import Relations, offsets, pairs, shared
 
 __version__ = "0.1.0"
 
-__all__ = ["GPT", "MIXERS", "Attention", "Convolution", "LoRTranslution", "Relations", "SelfAttention", "Translution",
-           "ValueTranslution", "ViT", "cost", "definition", "facts", "functional", "offsets", "pairs", "shared",
+__all__ = ["GPT", "MIXERS", "AbsoluteTranslution", "Attention", "Convolution", "GatedPositionalAttention",
+           "GeneralTranslution", "LoRTranslution", "RelativeKeyVector", "RelativeValueVector", "RelativeVectors",
+           "Relations", "Rotary", "RotaryTranslution", "ScalarBias", "SelfAttention", "Translution", "ValueTranslution",
+           "ViT", "cost", "definition", "facts", "functional", "offsets", "pairs", "shared",
            "translution"]

@@ -21,7 +21,15 @@ def options(draw, names=tuple(ATTENTION)) -> dict:
     low, core = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     rank = draw(st.sampled_from([low, (low, core)]))
     drawn = {"relative": draw(st.sampled_from(["", "q", "k", "v", "qk", "kv", "qv", "qkv"])), "relative_dim": rank,
-             "shared": draw(st.booleans()), "head_dim": draw(widths(names))}
+             "shared": draw(st.booleans()), "head_dim": draw(widths(names)),
+             "clip": draw(st.sampled_from([None, 0, 1])), "per_head": draw(st.booleans()),
+             "bias": draw(st.sampled_from(["table", "alibi"])),
+             "variant": draw(st.sampled_from(["printed", "original"])),
+             "angles": draw(st.sampled_from(["fixed", "learned"])), "functions": draw(st.integers(1, 3)),
+             "cls_token": draw(st.sampled_from(["free", "origin"])), "hidden": draw(st.integers(1, 3)),
+             "kernel": draw(st.sampled_from(["mlp", "radial", "table"])), "centres": draw(st.integers(1, 3))}
+    if "lor-translution" in names:                       # it has a variant of its own, "released"
+        drawn["variant"] = "printed"
     known = {key for name in names for key in options_of(name)}
     return {key: value for key, value in drawn.items() if key in known}
 

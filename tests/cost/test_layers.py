@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cost.strategies import ATTENTION, options, widths
@@ -19,6 +19,7 @@ def layers(draw, name: str) -> tuple:
 
 
 @pytest.mark.parametrize("name", ATTENTION)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_a_layer_and_its_name_cost_the_same(name, data):
     relations, dim, heads, drawn = data.draw(layers(name))
@@ -32,12 +33,14 @@ def test_a_layer_and_its_name_cost_the_same(name, data):
 
 
 @pytest.mark.parametrize("name", ATTENTION)
+@settings(max_examples=8)
 @given(data=st.data(), batch=st.integers(1, 3))
 def test_products_of_a_layer(name, data, batch):
     relations, dim, heads, drawn = data.draw(layers(name))
     layer = MIXERS[name](relations, dim=dim, heads=heads, **drawn)
     counted = cost.count_macs(layer, torch.zeros(batch, relations.n, dim))
-    assert counted == batch * cost.layer.of(layer).macs_products
+    made = cost.layer.of(layer)
+    assert counted == batch * made.macs_products - (batch - 1) * made.macs_once
 
 
 @given(tables(), st.sampled_from(["", "q", "k", "v", "qk", "kv", "qv", "qkv"]), st.integers(1, 3), st.integers(1, 3))
@@ -114,6 +117,31 @@ def test_saved_bytes_of_self_attention(batch):
     with definition():
         counted = cost.count_saved_bytes(layer, torch.randn(batch, 6, 6))
     assert counted == cost.layer.of(layer).saved_bytes(batch, form="gather")
+
+
+ENCODINGS = [
+    ("key-vector", {}), ("value-vector", {}), ("key-value-vector", {}), ("key-value-vector", {"per_head": False}),
+    ("key-vector", {"clip": 1}), ("scalar-bias", {}), ("scalar-bias", {"bias": "alibi"}), ("gated-bias", {}),
+    ("gated-bias", {"variant": "printed"}), ("rotary", {}), ("rotary", {"angles": "learned"}),
+    ("rotary", {"cls_token": "origin"}), ("rotary-translution", {}), ("rotary-translution", {"angles": "learned"}),
+    ("general-translution", {}), ("general-translution", {"kernel": "radial"}),
+    ("general-translution", {"kernel": "table"}), ("absolute-translution", {}),
+]
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("cls", [False, True])
+@pytest.mark.parametrize(("name", "settings"), ENCODINGS)
+def test_saved_bytes_of_the_encodings(name, settings, cls, batch):
+    layer = MIXERS[name](offsets((2, 3), cls=cls), dim=8, heads=2, **settings)
+    assert cost.count_saved_bytes(layer, torch.randn(batch, 6 + cls, 8)) == cost.layer.of(layer).saved_bytes(batch)
+
+
+@pytest.mark.parametrize("name", ["key-vector", "value-vector", "scalar-bias", "gated-bias"])
+def test_saved_bytes_of_the_literal_encodings(name):
+    layer, x = MIXERS[name](offsets((2, 3), cls=True), dim=8, heads=2), torch.randn(2, 7, 8)
+    with definition():
+        assert cost.count_saved_bytes(layer, x) == cost.layer.of(layer).saved_bytes(2, form="gather")
 
 
 def test_double_precision_doubles_the_bytes():

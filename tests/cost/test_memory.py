@@ -62,6 +62,13 @@ def test_smaller_types(mixer, settings, checkpoint):
         close(config, 16, checkpoint=checkpoint, **settings)
 
 
+@pytest.mark.parametrize("mixer", ["key-value-vector", "scalar-bias", "gated-bias", "rotary", "rotary-translution",
+                                   "general-translution", "absolute-translution"])
+def test_encodings(mixer):
+    close(vit(mixer), 16)
+    close(gpt(mixer), 16, checkpoint=True)
+
+
 @pytest.mark.parametrize("optimizer", ["none", "sgd", "momentum", "adam", "adamw"])
 def test_optimizers(optimizer):
     made = close(vit("translution"), 1, "meta", optimizer=optimizer)

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 
 from tests.cost.strategies import models
+from tests.unit.strategies import ANY_TABLE
 from translution_lib import GPT, ViT, cost
 from translution_lib.mixers import MIXERS
 
@@ -39,7 +40,8 @@ def test_order_of_the_counts(model):
                                                   lambda m: cost.macs_true(m, attended_only=True)))
     assert attended <= true and printed <= true
     assert (attended == true) == model.relations.complete or set(model.config.mixer) == {"convolution"}
-    assert cost.macs_products(model) < true
+    # A fast form of another encoding may run more products than its equation has: every query by every vector.
+    assert cost.macs_products(model) < true or not ANY_TABLE.issuperset(model.config.mixer)
 
 
 @pytest.mark.parametrize("name,n", [("A/56", 17), ("A/32", 50)])

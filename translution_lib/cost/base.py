@@ -61,7 +61,12 @@ class Layer:
     @property
     def macs_products(self) -> int:
         """Multiply–adds of the matrix products that the library's fast form runs; ``count_macs`` sees these."""
-        return self.mixing_products + self.output_macs
+        return self.mixing_products + self.macs_once + self.output_macs
+
+    @property
+    def macs_once(self) -> int:
+        """Those of ``macs_products`` that a batch shares: products of parameters and positions alone."""
+        return 0
 
     @property
     def output_macs(self) -> int:
@@ -87,7 +92,11 @@ class Layer:
         check_positive(batch=batch, itemsize=itemsize)
         kept = 0 if form in ("gather", "pairs") else self.kept(batch, itemsize, form)
         numbers = self.saved_numbers(batch, form) + kept + self.output * self.tokens * self.inner
-        return itemsize * batch * numbers
+        return itemsize * (batch * numbers + self.saved_once(form))
+
+    def saved_once(self, form: str) -> int:
+        """Numbers kept once for a whole batch: what is made of parameters alone."""
+        return 0
 
     def kept(self, batch: int, itemsize: int, form: str = "fast") -> int:
         """Numbers per sample of the projected pairs that the fast form keeps for backward."""
@@ -150,7 +159,7 @@ class Layer:
 
     @property
     def mixing_products(self) -> int:
-        """Multiply–adds of matrix products before the output map, in the fast form."""
+        """Multiply–adds of matrix products before the output map, in the fast form, without ``macs_once``."""
         raise NotImplementedError
 
     def saved_numbers(self, batch: int, form: str) -> int:

@@ -46,14 +46,14 @@ def _sample(model: nn.Module) -> Tensor:
 
 
 def count_saved_bytes(module: nn.Module, x: Tensor, *, tables: bool = False) -> int:
-    """Return the bytes that a forward run keeps for backward: each storage once, parameters excepted.
+    """Return the bytes that a forward run keeps for backward: each storage once, parameters and buffers excepted.
 
     Args:
         module: any module.
         x: its input; a gradient for it is asked for as well, as in the middle of a model.
         tables: count tensors of integers and truth values too, such as a table of relation ids.
     """
-    known = {p.untyped_storage().data_ptr() for p in module.parameters()}
+    known = {t.untyped_storage().data_ptr() for t in (*module.parameters(), *module.buffers())}
     kept: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:

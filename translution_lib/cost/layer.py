@@ -3,12 +3,23 @@
 from collections.abc import Callable
 from dataclasses import fields
 from math import prod
+from typing import Any
 
 from torch import nn
 
+from translution_lib import mixers
 from translution_lib.cost.base import FORMS, Layer
+from translution_lib.cost.encodings import (
+    AbsoluteTranslutionLayer,
+    GatedLayer,
+    GeneralLayer,
+    RotaryLayer,
+    RotaryTranslutionLayer,
+    ScalarBiasLayer,
+    VectorLayer,
+)
 from translution_lib.cost.kinds import ConvolutionLayer, LoRLayer, SelfAttentionLayer, TranslutionLayer
-from translution_lib.mixers import Convolution, LoRTranslution, SelfAttention, Translution
+from translution_lib.mixers.positional import clipped, offset_count
 from translution_lib.relations import Relations
 
 
@@ -18,20 +29,14 @@ def of(mixer: nn.Module) -> Layer:
     Raises:
         ValueError: a layer whose cost is not known here.
     """
-    if isinstance(mixer, Convolution):
-        return named("convolution", mixer.relations, mixer.dim, kernel_size=tuple(mixer.kernel.shape[:-2]),
-                     output=isinstance(mixer.output, nn.Linear))
-    options: dict = {}
-    if isinstance(mixer, SelfAttention):
-        name, options = "self-attention", {"absolute": mixer.position is not None}
-    elif isinstance(mixer, Translution):
-        name, options = "translution", {"relative": mixer.relative}
-    elif isinstance(mixer, LoRTranslution):
-        name, options = "lor-translution", {"relative_dim": mixer.relative_dim, "shared": mixer.query is not None}
-    else:
-        raise ValueError(f"mixer must be a layer of one of {sorted(KINDS)}, got {type(mixer).__name__}")
-    return named(name, mixer.relations, mixer.dim, mixer.heads, head_dim=mixer.head_dim,
-                 output=isinstance(mixer.output, nn.Linear), **options)
+    for kind, (name, read) in LAYERS.items():
+        if isinstance(mixer, kind):
+            layer: Any = mixer
+            options = {"output": isinstance(layer.output, nn.Linear), **read(layer)}
+            if isinstance(layer, mixers.Attention):
+                options |= {"heads": layer.heads, "head_dim": layer.head_dim}
+            return named(name, layer.relations, layer.dim, **options)
+    raise ValueError(f"mixer must be a layer of one of {sorted(KINDS)}, got {type(mixer).__name__}")
 
 
 def named(name: str, relations: Relations, dim: int, heads: int = 1, *, head_dim: int | None = None,
@@ -77,6 +82,37 @@ def _low_rank(relations, heads, relative_dim=8, shared: bool = True, **ignored) 
     return {"low": heads * low, "core": heads * core, "shared": shared}
 
 
+def _vectors(relations, heads, absolute=False, sides="kv", clip=None, per_head=True, **ignored) -> dict:
+    return {"absolute": absolute, "sides": sides, "vectors": offset_count(clipped(relations, clip)),
+            "per_head": per_head}
+
+
+def _bias_rows(relations, heads, absolute=False, bias="table", num_buckets=32, **ignored) -> dict:
+    return {"absolute": absolute, "rows": {"table": offset_count(relations), "t5": num_buckets, "alibi": 0}[bias]}
+
+
+def _gate(relations, heads, absolute=False, variant="original", **ignored) -> dict:
+    delta = relations.labels[: offset_count(relations)]
+    distances = len({sum(step**2 for step in label) for label in delta})
+    features = 1 + len(delta[0]) if variant == "original" else distances
+    return {"absolute": absolute, "features": features, "vectors": len(delta)}
+
+
+def _turns(relations, heads, absolute=False, angles="fixed", cls_token="free", **ignored) -> dict:
+    offset_count(relations)
+    return {"absolute": absolute, "axes": len(relations.shape), "learned": angles == "learned",
+            "extra": 2 if relations.cls and cls_token == "free" else 0}
+
+
+def _functions(relations, heads, kernel="mlp", functions=8, hidden=32, centres=5, **ignored) -> dict:
+    m, axes = offset_count(relations), len(relations.shape)
+    reach = [len(set(axis)) for axis in zip(*relations.labels[:m], strict=True)]
+    number = {"mlp": functions, "radial": prod(centres if r > 1 else 1 for r in reach), "table": m}[kernel]
+    learned = functions - 1 if kernel == "mlp" else 0
+    return {"functions": number + relations.count - m, "table": kernel == "table", "axes": axes, "vectors": m,
+            "learned": learned, "network": hidden if learned else 0}
+
+
 KINDS: dict[str, tuple[type[Layer], dict, Callable[..., dict]]] = {
     "self-attention": (SelfAttentionLayer, {}, _absolute),
     "absolute": (SelfAttentionLayer, {"absolute": True}, _absolute),
@@ -84,8 +120,56 @@ KINDS: dict[str, tuple[type[Layer], dict, Callable[..., dict]]] = {
     "value-translution": (TranslutionLayer, {"relative": "v"}, _relative),
     "lor-translution": (LoRLayer, {}, _low_rank),
     "convolution": (ConvolutionLayer, {}, _taps),
+    "key-vector": (VectorLayer, {"sides": "k"}, _vectors),
+    "value-vector": (VectorLayer, {"sides": "v"}, _vectors),
+    "key-value-vector": (VectorLayer, {}, _vectors),
+    "scalar-bias": (ScalarBiasLayer, {}, _bias_rows),
+    "gated-bias": (GatedLayer, {}, _gate),
+    "rotary": (RotaryLayer, {}, _turns),
+    "rotary-translution": (RotaryTranslutionLayer, {}, _turns),
+    "general-translution": (GeneralLayer, {}, _functions),
+    "absolute-translution": (AbsoluteTranslutionLayer, {}, _relative),
 }
 """Per mixer name: its cost class, the numbers that the name fixes, and a reader of its options."""
 
-__all__ = ["FORMS", "KINDS", "ConvolutionLayer", "Layer", "LoRLayer", "SelfAttentionLayer", "TranslutionLayer",
-           "named", "of"]
+
+def _absolute_too(mixer: nn.Module, **options) -> dict:
+    return {"absolute": mixer.position is not None, **options}
+
+
+LAYERS: dict[type[nn.Module], tuple[str, Callable[..., dict]]] = {
+    mixers.Convolution: ("convolution", lambda layer: {"kernel_size": tuple(layer.kernel.shape[:-2])}),
+    mixers.RelativeVectors: ("key-value-vector", lambda layer: _absolute_too(
+        layer, sides=layer.sides, clip=layer.clip, per_head=layer.per_head)),
+    mixers.ScalarBias: ("scalar-bias", lambda layer: _absolute_too(
+        layer, bias=layer.maker, num_buckets=0 if layer.bias is None else layer.bias.shape[1])),
+    mixers.GatedPositionalAttention: ("gated-bias", lambda layer: _absolute_too(layer, variant=layer.variant)),
+    mixers.RotaryTranslution: ("rotary-translution", lambda layer: _rotary(layer)),
+    mixers.Rotary: ("rotary", lambda layer: _rotary(layer)),
+    mixers.SelfAttention: ("self-attention", _absolute_too),
+    mixers.GeneralTranslution: ("general-translution", lambda layer: _general(layer)),
+    mixers.AbsoluteTranslution: ("absolute-translution", lambda layer: {"relative": layer.relative}),
+    mixers.Translution: ("translution", lambda layer: {"relative": layer.relative}),
+    mixers.LoRTranslution: ("lor-translution", lambda layer: {
+        "relative_dim": layer.relative_dim, "shared": layer.query is not None}),
+}
+"""Per class of layers, special ones first: a mixer name with its cost, and a reader of the layer's options."""
+
+
+def _rotary(layer: mixers.Rotary) -> dict:
+    return _absolute_too(layer, angles="fixed" if layer.theta is None else "learned", cls_token=layer.cls_token)
+
+
+def _general(layer: mixers.GeneralTranslution) -> dict:
+    basis: Any = layer.basis
+    network = getattr(basis, "network", None)
+    roles = layer.relations.count - offset_count(layer.relations)
+    options = {"kernel": layer.kernel, "functions": layer.query.shape[0] - roles,
+               "hidden": 0 if network is None else network[0].out_features}
+    if layer.kernel == "radial":                             # the same number along every axis that is not a point
+        centres = basis.centres
+        options["centres"] = max(len(centres[:, axis].unique()) for axis in range(centres.shape[1]))
+    return options
+
+
+__all__ = ["FORMS", "KINDS", "LAYERS", "Layer", "named", "of"]
