@@ -1,8 +1,10 @@
 """Every parameter and FLOPs cell of seed 000, to the printed digit, and the list of the cells that are wrong."""
 
 import pytest
+import torch
 
 from translution_lib import ViT, cost, facts
+from translution_lib.cost.tracking import build
 
 COUNTED = [cell for table in facts.COUNTED for metric in ("parameters", "flops")
            for cell in facts.cells("000", table, metric)]
@@ -31,6 +33,33 @@ def test_baselines_that_are_self_attention_cost_what_the_model_costs():
     model = ViT.named("A/12", mixer="absolute", image_size=84, channels=1, classes=10)
     assert facts.recount(cell).value == cost.count_parameters(model) == 2_706_346
     assert facts.config_of(cell) == model.config
+
+
+NINE = {"self-attention, no position": 4_685_032, "self-attention, absolute position": 4_688_296,
+        "relative key vector": 4_744_744, "relative value vector": 4_744_744, "relative scalar bias (Swin)": 4_685_914,
+        "gated scalar bias (ConViT)": 4_685_104, "rotary (RoFormer)": 4_685_032, "lor-translution": 5_334_760,
+        "translution": 38_526_184}
+
+
+@pytest.mark.parametrize("metric", ["parameters", "flops"])
+def test_the_nine_methods_of_table_4_are_models_of_the_library(metric):
+    """The cell is that of the model that its row names, built and counted."""
+    for cell in facts.cells("000", 4, metric):
+        config = facts.config_of(cell)
+        with torch.device("meta"):
+            model = build(config)
+        value = facts.recount(cell).value
+        counted = cost.count_parameters(model) if metric == "parameters" else cost.macs_as_printed(model)
+        assert value == counted and (metric == "flops" or value == NINE[cell.method])
+
+
+def test_the_methods_of_table_8_count_offsets_of_the_future():
+    for cell in facts.cells("000", 8, "parameters"):
+        with torch.device("meta"):
+            model = build(facts.config_of(cell))
+        more = facts.recount(cell).value - cost.count_parameters(model)
+        per_offset = {"relative key vector": 192, "relative value vector": 192, "relative scalar bias (Swin)": 3}
+        assert more == 6 * 159 * per_offset.get(cell.method, 0)
 
 
 @pytest.mark.parametrize("arguments", [("001",), ("000", 9), ("000", 2, "perplexity")])

@@ -14,7 +14,18 @@ from translution_lib.models.blocks import architecture
 COUNTED = (2, 3, 4, 5, 6, 7, 8, 10, 11)
 """The tables of seed 000 that print parameters and FLOPs."""
 MNIST_TABLES = (2, 5, 10)
-WITH_PLACES = ("self-attention", "self-attention, absolute position", "relative key vector", "relative value vector")
+BASELINES = {
+    "self-attention": ("absolute", True), "self-attention, absolute position": ("absolute", True),
+    "self-attention, no position": ("self-attention", False),
+    "relative key vector": ("key-vector", True), "relative value vector": ("value-vector", True),
+    "relative scalar bias (Swin)": ("scalar-bias", False), "gated scalar bias (ConViT)": ("gated-bias", False),
+    "rotary (RoFormer)": ("rotary", False),
+}
+"""Mixer of a row, and whether the model adds an absolute embedding.
+
+The vectors stand beside one: no other reading gives the 22.4 M of Table 8. ConViT's parameters are too few to tell its
+two forms apart, and the paper does not say which work its FLOPs contain.
+"""
 VOCABULARY = 50257
 
 
@@ -53,7 +64,7 @@ def recount(cell: Cell) -> Recount:
 
 
 def config_of(cell: Cell) -> ViTConfig | GPTConfig:
-    """Return the configuration of the model that a row names; a baseline that is no mixer gives its attention.
+    """Return the configuration of the model that a row names.
 
     Raises:
         ValueError: a row that names no architecture.
@@ -80,17 +91,15 @@ def _method(cell: Cell) -> tuple[str, bool, dict]:
         rank = re.match(r"r=(\d+)", cell.variant)
         return "lor-translution", False, {"relative_dim": int(rank[1]) if rank else 8,
                                           "shared": "without shared" not in cell.variant}
-    return ("absolute", True, {}) if cell.method in WITH_PLACES else ("self-attention", False, {})
+    return *BASELINES.get(cell.method, ("self-attention", False)), {}
 
 
 def _extra(cell: Cell, config: ViTConfig | GPTConfig) -> int:
-    """Return the parameters that a baseline of Tables 4 and 8 has besides its attention.
+    """Return the parameters that a row of Table 8 counts and a causal model does not use: offsets of the future.
 
-    One vector or scalar per offset and layer; ConViT's gate is one number per head. The vectors stand beside an
-    absolute embedding: no other reading gives the 22.4 M of Table 8.
+    The vectors and scalars of the baselines are printed for 2N − 1 offsets, of which a causal text has N.
     """
-    offsets = 2 * config.context - 1 if isinstance(config, GPTConfig) else (2 * config.grid - 1) ** 2
-    per_layer = {"relative key vector": offsets * config.dim, "relative value vector": offsets * config.dim,
-                 "relative scalar bias (Swin)": offsets * config.heads,
-                 "gated scalar bias (ConViT)": (offsets + 1) * config.heads}
-    return config.depth * per_layer.get(cell.method, 0)
+    future = config.context - 1 if isinstance(config, GPTConfig) else 0
+    per_offset = {"relative key vector": config.dim, "relative value vector": config.dim,
+                  "relative scalar bias (Swin)": config.heads}
+    return config.depth * future * per_offset.get(cell.method, 0)
