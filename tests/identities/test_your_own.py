@@ -1,0 +1,128 @@
+"""Property tests of the page "Add your own encoding", on the class that the page defines."""
+
+import math
+
+import nbformat
+import pytest
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pages import ROOT
+from torch import nn
+from torch.testing import assert_close
+
+from translution_lib import Relations, ScalarBias, SelfAttention, definition, offsets
+from translution_lib.mixers.convert import as_translution, factors, plain
+from translution_lib.mixers.positional import offset_count, per_pair
+
+
+def page_class() -> type:
+    """Run the cell of the page that defines the encoding."""
+    cells = nbformat.read(ROOT / "book/encodings/your_own.ipynb", as_version=4).cells
+    source = next(cell.source for cell in cells if "class LearnedDecay(" in cell.source)
+    names = {"SelfAttention": SelfAttention, "offset_count": offset_count, "per_pair": per_pair, "torch": torch, "F": F,
+             "nn": nn, "rearrange": rearrange}
+    exec(source, names)
+    return names["LearnedDecay"]
+
+
+LearnedDecay = page_class()
+
+
+@factors.register(LearnedDecay)
+def _decay(layer):
+    bias = layer.offset_bias().T
+    return plain(layer).with_bias(F.pad(bias, (0, 0, 0, layer.relations.count - len(bias))))
+
+
+@st.composite
+def layers(draw, causal=True):
+    """A layer of the page with random slopes on a random table, and an input."""
+    kinds = ["grid", "cls"] + ["causal"] * causal
+    kind, window = draw(st.sampled_from(kinds)), draw(st.none() | st.integers(1, 3))
+    if kind == "causal":
+        relations = offsets(draw(st.integers(1, 7)), causal=True, window=window)
+    else:
+        sides = draw(st.sampled_from([(4,), (2, 3), (3, 3), (2, 2, 2)]))
+        relations = offsets(sides, cls=kind == "cls", window=window)
+    heads, d = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    torch.manual_seed(draw(st.integers(0, 10**6)))
+    layer = LearnedDecay(relations, heads * d, heads).double()
+    nn.init.normal_(layer.log_slope)
+    return layer, torch.randn(2, relations.n, heads * d, dtype=torch.float64)
+
+
+def distances(relations) -> torch.Tensor:
+    """‖p_i − p_j‖ of all pairs, zero where a token has no position."""
+    p = relations.positions.double()
+    return F.pad(torch.cdist(p, p), (int(relations.cls), 0) * 2)
+
+
+@pytest.mark.identity("eq-yours-score")
+@given(layers())
+def test_the_score_pair_by_pair(problem):
+    layer, x = problem
+    q, k = (rearrange(x @ w, "b n (h d) -> b h n d", h=layer.heads) for w in (layer.query, layer.key))
+    far, slopes = distances(layer.relations), layer.log_slope.exp()
+    expected = q @ k.mT / math.sqrt(layer.head_dim) - slopes[:, None, None] * far
+    mask = layer.relations.mask
+    assert_close(layer.scores(x)[..., mask], expected[..., mask])
+    with definition():
+        literal = layer(x)
+    assert_close(layer(x), literal)
+
+
+@pytest.mark.identity("eq-yours-table")
+@given(layers())
+def test_a_table_with_these_numbers_is_the_same_layer(problem):
+    layer, x = problem
+    table = ScalarBias(layer.relations, layer.dim, layer.heads).double()
+    table.load_state_dict(layer.state_dict(), strict=False)
+    lengths = [math.dist(label, (0,) * len(label)) for label in layer.relations.labels[: offset_count(layer.relations)]]
+    with torch.no_grad():
+        table.bias.copy_(-layer.log_slope.exp()[:, None] * torch.tensor(lengths, dtype=torch.float64))
+    assert_close(table(x), layer(x))
+
+
+@pytest.mark.identity("thm-yours-sets")
+@given(st.sets(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=6), st.integers(0, 3),
+       st.integers(0, 3), st.integers(0, 10**6))
+def test_a_moved_set_gets_the_moved_outputs(places, down, right, seed):
+    torch.manual_seed(seed)
+    large = offsets((7, 7))
+
+    def at(y, x):
+        rows = torch.tensor([7 * (a + y) + b + x for a, b in sorted(places)])
+        return Relations(large.index[rows][:, rows], large.count, large.labels, large.shape)
+
+    here, there = (LearnedDecay(at(*move), 4, 2).double() for move in ((0, 0), (down, right)))
+    there.load_state_dict(here.state_dict())
+    f = torch.randn(1, len(places), 4, dtype=torch.float64)
+    assert_close(here(f), there(f))
+
+
+@pytest.mark.identity("thm-yours-locality")
+@given(layers())
+def test_weights_fall_with_the_distance(problem):
+    layer, x = problem
+    with torch.no_grad():
+        content = SelfAttention.scores(layer, 3 * x)
+        most = content.abs().masked_fill(~layer.relations.mask, 0).amax((0, 2, 3))
+        bound = torch.exp(2 * most[:, None, None] - layer.log_slope.exp()[:, None, None] * distances(layer.relations))
+        assert (layer.weights(3 * x) <= bound * (1 + 1e-12)).all()
+
+
+@pytest.mark.identity("thm-yours-translution")
+@settings(max_examples=12)
+@given(layers())
+def test_it_is_translution_with_a_constant_channel_and_none_without(problem):
+    layer, x = problem
+    same = as_translution(layer)
+    assert_close(same(x), layer(x), atol=1e-10, rtol=0)
+    assert same.constant and same.translution.head_dim == layer.head_dim + 1
+    alpha = layer.weights(1e-12 * x)                        # bilinear scores would be zero, and the weights uniform
+    expected = (-layer.log_slope.exp()[:, None, None] * distances(layer.relations)).masked_fill(
+        ~layer.relations.mask, -math.inf).softmax(-1)
+    assert_close(alpha, expected.expand_as(alpha), atol=1e-9, rtol=0)
