@@ -30,6 +30,7 @@ def test_every_item_has_a_link_to_its_entry_and_the_entry_says_all():
     links, items = soup.select("svg a"), soup.select(".tl-item")
     assert len(links) == len(items) == 7
     assert [link["href"] for link in links] == [f"#{item['id']}" for item in items]
+    assert all("text-decoration:none" in link["style"] for link in links), "names are no underlined links"
     titles = [link["aria-label"] for link in links]
     assert titles[0] == "self-attention" and titles[4:] == [
         "self-attention ⊂ rotations", "rotations ⊂ Translution", "biases ⊄ Translution"]  # fmt: skip

@@ -14,9 +14,11 @@ from .svg import fingerprint
 
 __all__ = ["Arrow", "Node", "diagram"]
 
-_STEP = np.array([90.0, 76.0])  # from column to column and from row to row, in pixels
+_STEP = np.array([80.0, 76.0])  # from column to column and from row to row, in pixels
 _LINE, _PAD = 15.0, 7.0
 _PAPER = "var(--pst-color-background,var(--jp-layout-color0,Canvas))"
+_PLAIN = "color:var(--pst-color-text-base,inherit);text-decoration:none"
+_SCROLL = "overflow-x:auto"  # a phone scrolls a wide diagram rather than shrinking its words
 _ITEM = "border-left:3px solid var(--pst-color-border,#888);padding:.1em 0 .1em .8em;margin:.7em 0;text-align:left"
 
 # Item k is the k-th link of the drawing and the k-th entry of the list; d.lit[k] are the links that light up with it.
@@ -113,11 +115,13 @@ def diagram(
     drawn = [_node(node, boxes[key]) for key, node in nodes.items()]
     drawn += [_arrow(arrow, boxes[arrow.start], boxes[arrow.end]) for arrow in arrows]
     links = [
-        f'<a href="#{uid}-{k}" aria-label="{attribute(title)}">{inside}</a>'
+        f'<a href="#{uid}-{k}" aria-label="{attribute(title)}" style="{_PLAIN}">{inside}</a>'
         for k, (title, inside) in enumerate(zip(titles, drawn, strict=True))
     ]
     picture = svg_element(uid, alt, size[0], size[1], "".join(links)).replace('role="img"', 'role="group"', 1)
-    picture = picture.replace(f"max-width:{size[0]:.0f}px", f"max-width:{width:.0f}px", 1)
+    narrow = min(380.0, size[0])
+    sizes = f"min-width:{narrow:.0f}px;max-width:{width:.0f}px"
+    picture = picture.replace(f"max-width:{size[0]:.0f}px", sizes, 1)
     texts = [(node.text, "", node) for node in nodes.values()] + [(a.statement, a.proof, a) for a in arrows]
     items = "".join(
         _item(f"{uid}-{k}", title, text, proof, entry.numbers, entry.href)
@@ -126,7 +130,8 @@ def diagram(
     data = {"start": start, "lit": _lit(keys, arrows), "colour": palette.orange}
     extra = data_script(data) + f"<script>{_SCRIPT % {'uid': uid}}</script>"
     legend = '<div style="font-size:.85em">solid: contained in what it points to; dashed: not contained</div>'
-    body = f'{picture}{legend}<div class="tl-list mathjax_process" style="max-width:44em;margin:0 auto">{items}</div>'
+    entries = f'<div class="tl-list mathjax_process" style="max-width:44em;margin:0 auto">{items}</div>'
+    body = f'<div style="{_SCROLL}">{picture}</div>{legend}{entries}'
     return Output(wrap(body, caption, extra, f'class="tl-figure tl-interactive" id="{uid}"'), alt)
 
 

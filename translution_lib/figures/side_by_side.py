@@ -149,7 +149,7 @@ def _card(uid: str, data: dict[str, Any], places: np.ndarray, start: int, label:
     )
     width = max(panel.right, text_width(data["name"]) + 4, _WIDTH + 2) + 2
     svg = svg_element(uid, f"{data['name']} at {label}: {text}", width, bottom + 2, inside)
-    return f'<div class="tl-card" style="flex:0 1 {width:.0f}px;min-width:130px">{svg}</div>'
+    return f'<div class="tl-card" style="flex:1 1 126px;max-width:{width:.0f}px">{svg}</div>'
 
 
 def _detail(data: dict[str, Any], entry: list[float], top: float) -> tuple[str, float]:
@@ -172,7 +172,8 @@ def _dial(middle: tuple[float, float], angle: float) -> str:
     x, y = middle
     dx, dy = _RADIUS * np.cos(angle), _RADIUS * np.sin(angle)
     return (
-        f'<g class="tl-h" fill="none"><circle cx="{short(x)}" cy="{short(y)}" r="{short(_RADIUS)}" stroke="{palette.grey}"/>'
+        f'<g class="tl-h" fill="none">'
+        f'<circle cx="{short(x)}" cy="{short(y)}" r="{short(_RADIUS)}" stroke="{palette.grey}"/>'
         f'<line x1="{short(x)}" y1="{short(y)}" x2="{short(x + dx)}" y2="{short(y - dy)}" stroke="{palette.blue}" '
         f'stroke-width="2"/></g>'
     )
