@@ -142,8 +142,8 @@ def mixture_translution(x: Float[Tensor, "b n c"], phi: Float[Tensor, "b2 n n k"
     ``rows``, chosen so that no temporary exceeds about a million numbers, and backward computes each block again.
     """
     d = _check_mixture(x, phi, w_q, w_k, w_v, heads)
-    n, batch, channels = x.shape[1], x.shape[0], max(w_q.shape[2], w_v.shape[2])
-    rows = rows or max(1, BLOCK_NUMBERS // (batch * n * channels))
+    n, batch, numbers = x.shape[1], x.shape[0], max(w_q.shape[2], heads * phi.shape[3])
+    rows = rows or max(1, BLOCK_NUMBERS // (batch * n * numbers))               # of q_ij, and of α_ij φ_k(δ_ij)
     q, k, v = (torch.einsum("bnc,kce->bnke", x, w) for w in (w_q, w_k, w_v))    # f W_k for every token and matrix
     phi, allowed = phi.expand(batch, -1, -1, -1), _pairs(mask, phi.new_empty(batch, 1, n, n))
     done = []
@@ -163,11 +163,8 @@ def _rows(phi: Float[Tensor, "b i j k"], q: Float[Tensor, "b i k e"], k: Float[T
     k_ij = (phi.transpose(1, 2) @ k).transpose(1, 2)
     a = rearrange(q_ij * k_ij, "b i j (h d) -> b h i j d", h=heads).sum(-1) / math.sqrt(d)
     alpha = (a if allowed is None else a.masked_fill(~allowed, -math.inf)).softmax(-1)
-    v = rearrange(v, "b j k (h d) -> k b h j d", h=heads)
-    out = alpha.new_zeros(())
-    for m in range(len(v)):                                                     # one n n product per matrix
-        out = out + (alpha * phi[:, None, ..., m]) @ v[m]
-    return rearrange(out, "b h i d -> b i (h d)")
+    mixed = (alpha[..., None] * phi[:, None]).flatten(-2)                       # α_ij φ_k(δ_ij): b h i (j k)
+    return rearrange(mixed @ rearrange(v, "b j k (h d) -> b h (j k) d", h=heads), "b h i d -> b i (h d)")
 
 
 def _placed(x: Tensor, positions: Tensor) -> Tensor:
