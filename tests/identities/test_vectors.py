@@ -1,0 +1,205 @@
+"""The statements of the chapter "Vectors", on random grids and weights."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from tests.unit.strategies import F64, grids
+from translution_lib import RelativeVectors, SelfAttention, Translution, cost, functional, offsets
+from translution_lib.mixers.positional import offset_count
+
+DIM = st.integers(1, 4)
+HEADS = st.integers(1, 3)
+SIDES = st.sampled_from(["k", "v", "kv"])
+GRIDS = grids(max_tokens=9)
+
+
+def randn(*shape):
+    return torch.randn(*shape, dtype=F64)
+
+
+def layer_on(relations, c, heads=1, head_dim=3, **options):
+    """A layer whose vectors are large; its ``mix`` is the layer before the output map."""
+    layer = RelativeVectors(relations, c, heads, head_dim=head_dim, **options).to(F64).requires_grad_(False)
+    for table in (layer.key_vector, layer.value_vector):
+        if table is not None:
+            torch.nn.init.normal_(table)
+    return layer
+
+
+def vector(table, relations, i, j):
+    """The vector of a pair; zero where the pair has no offset."""
+    r = int(relations.index[i, j])
+    return table[r] if 0 <= r < offset_count(relations) else torch.zeros_like(table[0])
+
+
+@pytest.mark.identity("eq-vectors-definition", "eq-vectors-fast")
+@given(GRIDS, DIM, HEADS, DIM, st.booleans())
+def test_every_form_is_the_equation(shape, c, heads, d, cls):
+    rel = offsets(shape, cls=cls)
+    layer, x = layer_on(rel, c, heads, d), randn(1, rel.n, c)
+    out = torch.zeros(rel.n, heads * d, dtype=F64)
+    for h in range(heads):
+        s = slice(h * d, (h + 1) * d)
+        q, k, v = (x[0] @ w[:, s] for w in (layer.query, layer.key, layer.value))
+        for i in range(rel.n):
+            r, r_v = (torch.stack([vector(t[:, s], rel, i, j) for j in range(rel.n)])
+                      for t in (layer.key_vector, layer.value_vector))
+            out[i, s] = ((k + r) @ q[i] / math.sqrt(d)).softmax(0) @ (v + r_v)
+    assert_close(layer.mix(x)[0], out)
+    assert_close(layer.values(layer.weights(x), x)[0], out)
+
+
+@pytest.mark.identity("eq-vectors-fast")
+@given(GRIDS, st.none() | st.integers(0, 3))
+def test_the_value_side_is_a_sum_per_offset(shape, clip):
+    rel = offsets(shape)
+    layer, x = layer_on(rel, 2, clip=clip, sides="v"), randn(1, rel.n, 2)
+    alpha, index = layer.weights(x)[0, 0], layer.near.index
+    sums = torch.zeros(rel.n, layer.near.count, dtype=F64)
+    for i in range(rel.n):
+        for j in range(rel.n):
+            sums[i, index[i, j]] += alpha[i, j]
+    if clip is None:
+        assert ((sums > 0).sum(1) == rel.n).all()
+    assert_close(layer.mix(x)[0], alpha @ (x[0] @ layer.value) + sums @ layer.value_vector)
+
+
+@pytest.mark.identity("eq-vectors-clip")
+@given(GRIDS, st.integers(0, 4), st.booleans())
+def test_a_clipped_layer_is_a_tied_layer(shape, k, cls):
+    rel = offsets(shape, cls=cls)
+    near, full = layer_on(rel, 2, clip=k), layer_on(rel, 2)
+    m = offset_count(rel)
+    state = near.state_dict()
+    for name in ("key_vector", "value_vector"):
+        clamped = [tuple(max(-k, min(k, step)) for step in delta) for delta in rel.labels[:m]]
+        state[name] = torch.stack([getattr(near, name)[near.near.id_of(delta)] for delta in clamped])
+    full.load_state_dict(state)
+    x = randn(2, rel.n, 2)
+    assert_close(near.mix(x), full.mix(x))
+
+
+@pytest.mark.identity("eq-vectors-split", "eq-vectors-form")
+@given(GRIDS, DIM, DIM)
+def test_the_score_is_content_plus_place(shape, c, d):
+    rel = offsets(shape)
+    layer, f = layer_on(rel, c, 1, d), randn(1, rel.n, c)
+    A = layer.query @ layer.key.T / math.sqrt(d)
+    b = layer.key_vector @ layer.query.T / math.sqrt(d)
+    place = (f[0] @ b.T).gather(1, rel.index)
+    a = f[0] @ A @ f[0].T + place
+    assert_close(layer.scores(f)[0, 0], a)
+    values = (f[0] @ layer.value)[None] + layer.value_vector[rel.index]
+    assert_close(layer.mix(f)[0], torch.einsum("ij,ijd->id", a.softmax(1), values))
+
+
+@pytest.mark.identity("eq-vectors-cost", "eq-vectors-parameters")
+@given(st.integers(1, 7), st.integers(1, 3), HEADS, st.integers(1, 6), SIDES, st.booleans())
+def test_products_and_parameters(n, rows, heads, d, sides, causal):
+    rel = offsets(n, causal=True) if causal else offsets((n, rows))
+    c = heads * d
+    layer, plain = RelativeVectors(rel, c, heads, sides=sides).to(F64), SelfAttention(rel, c, heads).to(F64)
+    extra = len(sides) * rel.count * c
+    assert cost.count_parameters(layer) == cost.count_parameters(plain) + extra
+    assert cost.count_macs(layer, randn(1, rel.n, c)) == 4 * rel.n * c**2 + 2 * rel.n**2 * c + rel.n * extra
+
+
+@pytest.mark.identity("thm-vectors-parity")
+@given(GRIDS, DIM, HEADS, DIM, st.booleans())
+def test_translution_is_odd(shape, c, heads, d, cls):
+    rel = offsets(shape, cls=cls)
+    layer, f = Translution(rel, c, heads, head_dim=d).to(F64), randn(2, rel.n, c)
+    assert_close(layer.mix(-f), -layer.mix(f))
+
+
+@pytest.mark.identity("thm-vectors-parity")
+@given(st.floats(0.1, 3), st.floats(0.1, 2))
+def test_vectors_are_not_odd(first, strength):
+    keys = layer_on(offsets(2), 1, head_dim=1, sides="k")
+    keys.query.fill_(1.0), keys.key.zero_(), keys.value.fill_(1.0)
+    keys.key_vector.copy_(torch.tensor([[strength], [0], [0]]))
+    outputs = [float(keys.mix(torch.tensor([[[s * first], [0]]], dtype=F64))[0, 0, 0]) for s in (1, -1)]
+    assert outputs[0] == pytest.approx(first / (1 + math.exp(first * strength)))
+    assert outputs[1] == pytest.approx(-first / (1 + math.exp(-first * strength)))
+    assert abs(outputs[0] + outputs[1]) > 1e-5
+    values = layer_on(offsets((2, 3)), 2, sides="v")
+    mean = values.value_vector[values.relations.index].mean(1)
+    assert_close(values.mix(torch.zeros(1, 6, 2, dtype=F64))[0], mean)
+    assert mean.abs().max() > 1e-3
+
+
+@pytest.mark.identity("thm-vectors-contained")
+@given(GRIDS, DIM, HEADS, DIM, SIDES, st.booleans())
+def test_a_constant_channel_contains_vectors(shape, c, heads, d, sides, cls):
+    rel = offsets(shape, cls=cls)
+    layer, x = layer_on(rel, c, heads, d, sides=sides), randn(2, rel.n, c)
+
+    def stacked(matrix, vectors):
+        last = torch.zeros(rel.count, 1, heads * d, dtype=F64)
+        if vectors is not None:
+            last[: len(vectors), 0] = vectors
+        return torch.cat([matrix.expand(rel.count, -1, -1), last], dim=1)
+
+    weights = (stacked(layer.query, None), stacked(layer.key, layer.key_vector),
+               stacked(layer.value, layer.value_vector))
+    assert_close(functional.translution(F.pad(x, (0, 1), value=1.0), *weights, rel, heads), layer.mix(x))
+
+
+@pytest.mark.identity("thm-vectors-content")
+@given(grids(max_tokens=9).filter(lambda shape: math.prod(shape) > 1), DIM, DIM, st.data())
+def test_the_odds_change_alike_at_every_place(shape, c, d, data):
+    rel = offsets(shape)
+    layer, free = layer_on(rel, c, 1, d), Translution(rel, c, 1, head_dim=d).to(F64).requires_grad_(False)
+    i = data.draw(st.integers(0, rel.n - 1))
+    j = data.draw(st.integers(0, rel.n - 1).filter(lambda j: j != i))
+    f, g = randn(1, rel.n, c), randn(c)
+    changed = f.clone()
+    changed[0, j] = g
+    r = rel.index[i, j]
+    for one, A in ((layer, layer.query @ layer.key.T), (free, free.query[r] @ free.key[r].T)):
+        before, after = (one.weights(x)[0, 0, i, j].logit() for x in (f, changed))
+        assert_close(after - before, f[0, i] @ A @ (g - f[0, j]) / math.sqrt(d))
+
+
+@pytest.mark.identity("eq-vectors-impulse")
+@given(grids(max_tokens=9).filter(lambda shape: math.prod(shape) > 1), DIM, SIDES, st.data())
+def test_the_answer_to_an_impulse_knows_no_offset(shape, c, sides, data):
+    rel = offsets(shape)
+    layer, u = layer_on(rel, c, sides=sides), randn(c)
+    j = data.draw(st.integers(0, rel.n - 1))
+    f = torch.zeros(1, rel.n, c, dtype=F64)
+    f[0, j] = u
+    mean = 0 if layer.value_vector is None else layer.value_vector[rel.index].mean(1)
+    expected = (u @ layer.value / rel.n + mean).expand(rel.n, -1)
+    others = torch.arange(rel.n) != j
+    assert_close(layer.mix(f)[0, others], expected[others])
+
+
+@pytest.mark.identity("thm-vectors-convolution")
+@given(st.integers(2, 6), DIM, st.floats(-3, 3), st.data())
+def test_an_impulse_answers_along_one_matrix(n, c, s, data):
+    """The identity in the proof, with a constant channel, and its consequence where the layer maps zero to zero."""
+    rel = offsets(n)
+    layer, u = layer_on(rel, c + 1), randn(c)
+    i, j = data.draw(st.permutations(range(n)))[:2]
+
+    def answer(scale):
+        f = F.pad(torch.zeros(1, n, c, dtype=F64), (0, 1), value=1.0)
+        f[0, j, :c] = scale * u
+        return layer.mix(f)[0, i], layer.weights(f)[0, 0, i, j]
+
+    (rest, at_zero), (y, alpha) = answer(0.0), answer(s)
+    rho = layer.value[c] + layer.value_vector[rel.index[i, j]]
+    share = (1 - alpha) / (1 - at_zero)
+    assert_close(y, s * alpha * (u @ layer.value[:c]) + share * (rest - at_zero * rho) + alpha * rho)
+    layer.value[c] = 0
+    layer.value_vector.zero_()
+    (rest, _), (y, alpha) = answer(0.0), answer(s)
+    assert_close(rest, torch.zeros_like(rest))
+    assert_close(y, s * alpha * (u @ layer.value[:c]))
