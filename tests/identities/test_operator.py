@@ -271,3 +271,40 @@ def test_an_invertible_matrix_between_query_and_key_changes_nothing(problem):
     q = torch.einsum("rchd,rhde->rche", w_q.unflatten(-1, (heads, d)), a).flatten(-2)
     k = torch.einsum("rchd,rhed->rche", w_k.unflatten(-1, (heads, d)), torch.linalg.inv(a)).flatten(-2)
     assert_close(translution(x, q, k, w_v, relations, heads), translution(x, w_q, w_k, w_v, relations, heads))
+
+
+@pytest.mark.identity("eq-translution-seen")
+@given(n=st.integers(1, 40), more=st.integers(1, 4), seed=st.integers(0, 10**6))
+def test_far_offsets_are_rare_and_the_table_beyond_the_text_is_free(n, more, seed):
+    relations = offsets(n, causal=True)
+    assert relations.sizes.tolist() == [n - δ for δ in range(n)] and relations.sizes.sum() == n * (n + 1) // 2
+    torch.manual_seed(seed)
+    n = min(n, 6)
+    w, x = torch.randn(3, n + more, 3, 2), torch.randn(1, n + more, 3)
+    other = torch.cat([w[:, :n], torch.randn(3, more, 3, 2)], dim=1)
+    long = offsets(n + more, causal=True)
+    a, b = translution(x, *w, long), translution(x, *other, long)
+    assert_close(a[:, :n], b[:, :n])
+    assert ((a - b)[0, n:].abs().amax(1) > 0).all()
+
+
+@pytest.mark.identity("thm-translution-window")
+@given(w=st.integers(0, 4), depth=st.integers(1, 3), more=st.integers(1, 6), seed=st.integers(0, 10**6))
+def test_a_window_serves_any_length_and_reaches_as_far_as_its_layers(w, depth, more, seed):
+    torch.manual_seed(seed)
+    n = w + more
+    short, long = (offsets(size, causal=True, window=w) for size in (n, n + 5))
+    assert short.count == long.count == w + 1 and short.labels == long.labels
+    weights = torch.randn(depth, 3, w + 1, 2, 2)
+
+    def stack(x, relations):
+        for each in weights:
+            x = x + translution(x, *each, relations)
+        return x
+
+    x = torch.randn(1, n + 5, 2, requires_grad=True)
+    y = stack(x, long)
+    assert_close(y[:, :n], stack(x[:, :n], short))
+    (seen,) = torch.autograd.grad(y[0, -1].square().sum(), x)
+    first = max(0, n + 4 - depth * w)
+    assert (seen[0, :first] == 0).all() and (seen[0, first:].abs().sum(1) > 0).all()
