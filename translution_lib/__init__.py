@@ -15,10 +15,12 @@ from translution_lib.mixers import (
     MIXERS,
     AbsoluteTranslution,
     Attention,
+    BilinearAttention,
     Convolution,
     GatedPositionalAttention,
     GeneralTranslution,
     LoRTranslution,
+    NoTranslution,
     RelativeKeyVector,
     RelativeValueVector,
     RelativeVectors,
@@ -28,6 +30,7 @@ from translution_lib.mixers import (
     SelfAttention,
     Translution,
     ValueTranslution,
+    as_translution,
     definition,
 )
 from translution_lib.models import GPT, ViT
@@ -35,8 +38,8 @@ from translution_lib.relations import Relations, offsets, pairs, shared
 
 __version__ = "0.1.0"
 
-__all__ = ["GPT", "MIXERS", "AbsoluteTranslution", "Attention", "Convolution", "GatedPositionalAttention",
-           "GeneralTranslution", "LoRTranslution", "RelativeKeyVector", "RelativeValueVector", "RelativeVectors",
-           "Relations", "Rotary", "RotaryTranslution", "ScalarBias", "SelfAttention", "Translution", "ValueTranslution",
-           "ViT", "cost", "definition", "facts", "functional", "offsets", "pairs", "shared",
-           "translution"]
+__all__ = ["GPT", "MIXERS", "AbsoluteTranslution", "Attention", "BilinearAttention", "Convolution",
+           "GatedPositionalAttention", "GeneralTranslution", "LoRTranslution", "NoTranslution", "RelativeKeyVector",
+           "RelativeValueVector", "RelativeVectors", "Relations", "Rotary", "RotaryTranslution", "ScalarBias",
+           "SelfAttention", "Translution", "ValueTranslution", "ViT", "as_translution", "cost", "definition", "facts",
+           "functional", "offsets", "pairs", "shared", "translution"]

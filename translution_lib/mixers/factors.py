@@ -49,7 +49,8 @@ class Factors:
 
     Attributes:
         relations: the table at which the three are read.
-        query, key: shapes (r, h, c, k); r is the number of relations, or 1 where all pairs share.
+        query: shape (r, h, c, k); r is the number of relations, or 1 where all pairs share.
+        key: shape as that of query.
         value: shape (r, h, c, v).
         up: shape (h·v, e): what the channels of all heads give to the layer, before its output map.
         constant: whether the last of the c channels is a constant 1 that was appended to the features.

@@ -23,7 +23,8 @@ class Rotary(SelfAttention):
     Args:
         relations: a table with a grid of a axes. Its mask and its positions are read; clipping has no meaning here.
         dim, heads: channels and heads, as for :class:`SelfAttention`.
-        base: base of the fixed frequencies, see :func:`frequencies`; with more axes than one they are axial.
+        base: base of the fixed frequencies, see :func:`~translution_lib.functional.rotary.frequencies`; with more axes
+            than one they are axial.
         angles: "fixed", or "learned": one table (a, d/2) per head, which starts at the fixed one and may mix the axes.
         layout: which channels form a pair: "interleaved" (2m, 2m + 1) or "half" (m, m + d/2).
         cls_token: "free": a pair with CLS is not turned at all, so that its score depends on no position. "origin":
@@ -66,7 +67,7 @@ class Rotary(SelfAttention):
 
     @property
     def angles(self) -> Tensor:
-        """θ per axis and pair: the fixed table (a, d/2) in float64, or the learned ones, (h, a, d/2)."""
+        """Angles θ per axis and pair, the fixed table (a, d/2) in float64 or the learned ones, (h, a, d/2)."""
         return self._fixed if self.theta is None else self.theta
 
     def waves(self, n: int) -> tuple[Tensor, Tensor]:
