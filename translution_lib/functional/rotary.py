@@ -58,7 +58,7 @@ def rotate(x: Float[Tensor, "*b n d"], positions: Tensor, angles: Float[Tensor, 
 
 
 def rotation(offset: Tensor, angles: Float[Tensor, "*h a p"], layout: str = "interleaved") -> Tensor:
-    """Return the matrices R(δ) that act on row vectors, one per row of ``offset``: shape (*h, m, d, d)."""
+    """Return the matrices R(δ) that act on row vectors, one per row of ``offset``: shape ``(*h, m, d, d)``."""
     phase = phases(offset, angles)[..., None, :]
     eye = torch.eye(2 * angles.shape[-1], dtype=phase.dtype, device=phase.device)
     return turn(eye.expand(*phase.shape[:-2], -1, -1), phase.cos(), phase.sin(), layout)

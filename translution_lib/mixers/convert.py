@@ -37,7 +37,7 @@ def as_translution(layer: nn.Module) -> "AsTranslution":
 
     Args:
         layer: a layer b n c -> b n c; convolution, self-attention, Translution, LoR-Translution, relative vectors,
-            scalar bias, rotary, or any layer that registers with :func:`factors`.
+            scalar bias, rotary, or any layer that registers with :func:`~translution_lib.mixers.convert.factors`.
 
     Raises:
         NoTranslution: a layer that is none, with the obstruction and the theorem that proves it.
