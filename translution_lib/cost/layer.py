@@ -9,16 +9,9 @@ from torch import nn
 
 from translution_lib import mixers
 from translution_lib.cost.base import FORMS, Layer
-from translution_lib.cost.encodings import (
-    AbsoluteTranslutionLayer,
-    GatedLayer,
-    GeneralLayer,
-    RotaryLayer,
-    RotaryTranslutionLayer,
-    ScalarBiasLayer,
-    VectorLayer,
-)
+from translution_lib.cost.encodings import GatedLayer, RotaryLayer, ScalarBiasLayer, VectorLayer
 from translution_lib.cost.kinds import ConvolutionLayer, LoRLayer, SelfAttentionLayer, TranslutionLayer
+from translution_lib.cost.relatives import AbsoluteTranslutionLayer, GeneralLayer, RotaryTranslutionLayer
 from translution_lib.mixers.positional import clipped, offset_count
 from translution_lib.relations import Relations
 

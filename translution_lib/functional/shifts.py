@@ -59,7 +59,7 @@ def shifted(x: Float[Tensor, "b n c"], shape: Sequence[int], tau: Sequence[int],
 
 def shift_error(operator: Callable[[Tensor], Tensor], x: Float[Tensor, "b n c"], shape: Sequence[int],
                 tau: Sequence[int], *, fill: float | Tensor = 0.0, cyclic: bool = False) -> float:
-    """Return the largest difference of F(x^τ) at p + τ and F(x) at p, p and p + τ on the grid, over the largest of F(x).
+    """Return the largest difference of F(x^τ) at p + τ and F(x) at p, all on the grid, over the largest F(x).
 
     Zero means that the output moves with the content. Where F(x) is zero everywhere the difference is not divided.
 
