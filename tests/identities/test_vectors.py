@@ -182,24 +182,47 @@ def test_the_answer_to_an_impulse_knows_no_offset(shape, c, sides, data):
 
 
 @pytest.mark.identity("thm-vectors-convolution")
-@given(st.integers(2, 6), DIM, st.floats(-3, 3), st.data())
-def test_an_impulse_answers_along_one_matrix(n, c, s, data):
-    """The identity in the proof, with a constant channel, and its consequence where the layer maps zero to zero."""
+@given(st.integers(2, 5), DIM, HEADS, DIM, st.booleans(), st.data())
+def test_an_impulse_answers_along_one_matrix_per_head(n, c, heads, d, centre, data):
+    """The steps of the proof: the rest is bounded, and far out the answer is one combination of the heads' matrices."""
     rel = offsets(n)
-    layer, u = layer_on(rel, c + 1), randn(c)
+    layer = layer_on(rel, c + 1, heads, d)
     i, j = data.draw(st.permutations(range(n)))[:2]
+    i = j if centre else i
+    matrices = torch.stack([F.pad(layer.value[:c, h * d : (h + 1) * d], (h * d, (heads - 1 - h) * d))
+                            for h in range(heads)])
+    rho = (layer.value[c] + layer.value_vector).norm(dim=1).max()
 
-    def answer(scale):
+    def answer(u, s):
         f = F.pad(torch.zeros(1, n, c, dtype=F64), (0, 1), value=1.0)
-        f[0, j, :c] = scale * u
-        return layer.mix(f)[0, i], layer.weights(f)[0, 0, i, j]
+        f[0, j, :c] = s * u
+        return layer.mix(f)[0, i], layer.weights(f)[0, :, i, j]
 
-    (rest, at_zero), (y, alpha) = answer(0.0), answer(s)
-    rho = layer.value[c] + layer.value_vector[rel.index[i, j]]
-    share = (1 - alpha) / (1 - at_zero)
-    assert_close(y, s * alpha * (u @ layer.value[:c]) + share * (rest - at_zero * rho) + alpha * rho)
-    layer.value[c] = 0
-    layer.value_vector.zero_()
-    (rest, _), (y, alpha) = answer(0.0), answer(s)
-    assert_close(rest, torch.zeros_like(rest))
-    assert_close(y, s * alpha * (u @ layer.value[:c]))
+    start = randn(c)
+    for s in (0.5, 3.0, 1e8):
+        y, alpha = answer(start, s)
+        moved = torch.einsum("h,hce,c->e", alpha, s * matrices, start)
+        assert (y - moved).norm() <= heads * rho * (1 + 1e-6) + 1e-6
+    limit = torch.einsum("h,hce->ce", answer(start, 1e8)[1], matrices)
+    for u in start + 1e-6 * randn(3, c):
+        assert_close(answer(u, 1e8)[0] / 1e8, u @ limit, atol=1e-5, rtol=0)
+
+
+@pytest.mark.identity("thm-vectors-convolution")
+@given(DIM, DIM, st.integers(1, 3))
+def test_a_layer_of_heads_reaches_every_combination(c, e, heads):
+    """The bound is attained: with heads that read one tap each, any matrices are the layer's kernel up to e^-B."""
+    rel, taps, B = offsets(5), [-1, 0, 1][:heads], 60.0
+    kernel = randn(3, c, e)
+    layer = layer_on(rel, c + 1, heads, e)
+    for weight in (layer.query, layer.key, layer.value, layer.value_vector):
+        weight.zero_()
+    layer.query[c] = 1.0
+    layer.key_vector.fill_(-B)
+    for h, tap in enumerate(taps):
+        layer.key_vector[rel.id_of((-tap,)), h * e : (h + 1) * e] = 0
+        layer.value[:c, h * e : (h + 1) * e] = kernel[tap + 1]
+    kernel[[tap + 1 for tap in (-1, 0, 1) if tap not in taps]] = 0
+    f = randn(1, 5, c)
+    y = layer.mix(F.pad(f, (0, 1), value=1.0)).unflatten(-1, (heads, e)).sum(2)
+    assert_close(y[:, 1:-1], functional.convolution(f, kernel, (5,))[:, 1:-1])
