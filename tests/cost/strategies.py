@@ -24,12 +24,11 @@ def options(draw, names=tuple(ATTENTION)) -> dict:
              "shared": draw(st.booleans()), "head_dim": draw(widths(names)),
              "clip": draw(st.sampled_from([None, 0, 1])), "per_head": draw(st.booleans()),
              "bias": draw(st.sampled_from(["table", "alibi"])),
-             "variant": draw(st.sampled_from(["printed", "original"])),
+             "form": draw(st.sampled_from(["printed", "original"])),
+             "variant": draw(st.sampled_from(["printed", "released"])),
              "angles": draw(st.sampled_from(["fixed", "learned"])), "functions": draw(st.integers(1, 3)),
              "cls_token": draw(st.sampled_from(["free", "origin"])), "hidden": draw(st.integers(1, 3)),
              "kernel": draw(st.sampled_from(["mlp", "radial", "table"])), "centres": draw(st.integers(1, 3))}
-    if "lor-translution" in names:                       # it has a variant of its own, "released"
-        drawn["variant"] = "printed"
     known = {key for name in names for key in options_of(name)}
     return {key: value for key, value in drawn.items() if key in known}
 

@@ -122,7 +122,7 @@ def test_saved_bytes_of_self_attention(batch):
 ENCODINGS = [
     ("key-vector", {}), ("value-vector", {}), ("key-value-vector", {}), ("key-value-vector", {"per_head": False}),
     ("key-vector", {"clip": 1}), ("scalar-bias", {}), ("scalar-bias", {"bias": "alibi"}), ("gated-bias", {}),
-    ("gated-bias", {"variant": "printed"}), ("rotary", {}), ("rotary", {"angles": "learned"}),
+    ("gated-bias", {"form": "printed"}), ("rotary", {}), ("rotary", {"angles": "learned"}),
     ("rotary", {"cls_token": "origin"}), ("rotary-translution", {}), ("rotary-translution", {"angles": "learned"}),
     ("general-translution", {}), ("general-translution", {"kernel": "radial"}),
     ("general-translution", {"kernel": "table"}), ("absolute-translution", {}),

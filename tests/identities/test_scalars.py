@@ -156,8 +156,8 @@ def test_windows(n, k, m, bound, constant_from):
 
 @pytest.mark.identity("eq-scalars-gate")
 @given(SIDES, st.booleans(), HEADS, DIM, st.sampled_from(["original", "printed"]))
-def test_the_gate_mixes_and_needs_no_normalisation(shape, cls, heads, d, variant):
-    layer = layer_of(GatedPositionalAttention, offsets(shape, cls=cls), heads, d, variant=variant)
+def test_the_gate_mixes_and_needs_no_normalisation(shape, cls, heads, d, form):
+    layer = layer_of(GatedPositionalAttention, offsets(shape, cls=cls), heads, d, form=form)
     x = randn(1, layer.relations.n, layer.dim)
     alpha = SelfAttention.scores(layer, x).softmax(-1)
     beta = by_pairs(layer, layer.offset_scores()).softmax(-1)
@@ -187,7 +187,7 @@ def test_a_centre_attracts_its_key(data, shape, sharpness):
 @pytest.mark.identity("thm-scalars-distance")
 @given(SIDES, HEADS)
 def test_equal_distances_have_equal_weights(shape, heads):
-    layer = layer_of(GatedPositionalAttention, offsets(shape), heads, 1, variant="printed")
+    layer = layer_of(GatedPositionalAttention, offsets(shape), heads, 1, form="printed")
     beta, p = layer.position_weights(layer.relations), layer.relations.positions
     squares = (p[:, None] - p[None]).square().sum(-1)
     for i in range(len(p)):
@@ -199,8 +199,8 @@ def test_equal_distances_have_equal_weights(shape, heads):
 
 @pytest.mark.identity("thm-scalars-gate")
 @given(SIDES.filter(lambda s: math.prod(s) > 1), HEADS, DIM, st.sampled_from(["original", "printed"]))
-def test_two_heads_make_a_gate_and_one_does_not(shape, heads, d, variant):
-    layer = layer_of(GatedPositionalAttention, offsets(shape), heads, d, variant=variant)
+def test_two_heads_make_a_gate_and_one_does_not(shape, heads, d, form):
+    layer = layer_of(GatedPositionalAttention, offsets(shape), heads, d, form=form)
     pair = ScalarBias(layer.relations, layer.dim, 2 * heads, head_dim=d).double()
     share, scores = torch.sigmoid(layer.gate).repeat_interleave(d), layer.offset_scores()
     with torch.no_grad():

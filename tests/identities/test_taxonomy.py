@@ -324,9 +324,9 @@ def gated_factors(layer):
 
 @pytest.mark.identity("thm-taxonomy-gate")
 @given(tables(), st.integers(1, 3), st.sampled_from(["original", "printed"]), seeds)
-def test_a_gate_is_two_heads(rel, heads, variant, seed):
+def test_a_gate_is_two_heads(rel, heads, form, seed):
     torch.manual_seed(seed)
-    layer, x = put(GatedPositionalAttention(rel, 4, heads, variant=variant, head_dim=2)), rows(2, rel.n, 4)
+    layer, x = put(GatedPositionalAttention(rel, 4, heads, form=form, head_dim=2)), rows(2, rel.n, 4)
     close(AsTranslution(gated_factors(layer), layer)(x), layer(x))
     with pytest.raises(NoTranslution, match="thm-taxonomy-gate"):
         as_translution(layer)

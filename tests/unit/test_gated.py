@@ -17,7 +17,7 @@ from translution_lib.mixers.gated import position_encoding
 from translution_lib.mixers.positional import per_pair
 
 HEADS = st.integers(1, 4)
-VARIANTS = ["printed", "original"]
+FORMS = ["printed", "original"]
 
 
 def randn(*shape):
@@ -39,7 +39,7 @@ def layers(draw):
         relations = offsets(draw(st.integers(1, 9)), causal=True, window=window, clip=clip)
     else:
         relations = offsets(draw(grids()), cls=draw(st.booleans()), window=window, clip=clip)
-    return partial(layer_of, relations, draw(HEADS), draw(st.integers(1, 3)), variant=draw(st.sampled_from(VARIANTS)),
+    return partial(layer_of, relations, draw(HEADS), draw(st.integers(1, 3)), form=draw(st.sampled_from(FORMS)),
                     absolute=draw(st.booleans()))
 
 
@@ -81,9 +81,9 @@ def test_two_kernels_of_torch(make):
     assert_close(layer(x), layer.output(rearrange(mixed, "b h n d -> b n (h d)")))
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_gradients(variant):
-    layer = layer_of(offsets((2, 2), cls=True), variant=variant)
+@pytest.mark.parametrize("form", FORMS)
+def test_gradients(form):
+    layer = layer_of(offsets((2, 2), cls=True), form=form)
     names, weights = zip(*layer.named_parameters(), strict=True)
 
     def run(x, *weights):
@@ -129,7 +129,7 @@ def test_causal_heads_start_in_the_past():
 @given(grids())
 def test_the_printed_form_knows_the_distance_alone(shape):
     relations = offsets(shape)
-    layer = layer_of(relations, variant="printed")
+    layer = layer_of(relations, form="printed")
     b = layer.offset_scores()
     assert layer.encoding.sum(1).eq(1).all()
     squares = [sum(v * v for v in delta) for delta in relations.labels]
@@ -143,17 +143,26 @@ def test_the_encoding_of_the_original():
     assert position_encoding(relations, "original")[relations.id_of((1, -1))].tolist() == [2, 1, -1]
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_models(variant):
-    text = GPT(11, 8, 4, 2, 2, 8, "gated-bias", variant=variant).double()
+@pytest.mark.parametrize("form", FORMS)
+def test_models(form):
+    text = GPT(11, 8, 4, 2, 2, 8, "gated-bias", form=form).double()
     tokens = torch.randint(11, (2, 8))
     assert_close(text(tokens[:, :5]), text(tokens)[:, :5])
-    image = ViT(6, 2, 1, 3, 4, 2, 2, 8, "gated-bias", variant=variant).double()
+    image = ViT(6, 2, 1, 3, 4, 2, 2, 8, "gated-bias", form=form).double()
     pixels = randn(2, 1, 6, 6)
     with definition():
         literal = image(pixels)
     assert_close(image(pixels), literal)
     assert not list(image.buffers())
+
+
+def test_a_stack_with_low_rank_translution():
+    """Each layer of a hybrid gets its own option, and neither takes the other's."""
+    sizes = {"image_size": 6, "patch_size": 3, "channels": 1, "classes": 3, "dim": 4, "depth": 2, "heads": 2, "ff": 8}
+    model = ViT(**sizes, mixer=("lor-translution", "gated-bias"), variant="released", form="printed")
+    low_rank, gated = (block.mixer for block in model.blocks)
+    assert (low_rank.variant, gated.form) == ("released", "printed")
+    assert model(torch.randn(1, 1, 6, 6)).shape == (1, 3)
 
 
 def test_a_pair_with_cls_has_no_position_score():
@@ -174,7 +183,7 @@ T = offsets(4)
 
 
 @pytest.mark.parametrize(("call", "word"), [
-    (lambda: GatedPositionalAttention(T, 4, 2, variant="swin"), "variant must be one of"),
+    (lambda: GatedPositionalAttention(T, 4, 2, form="swin"), "form must be one of"),
     (lambda: GatedPositionalAttention(T, 4, 2, locality=-1), "locality"),
     (lambda: GatedPositionalAttention(T, 4, 2, locality=math.nan), "locality"),
     (lambda: GatedPositionalAttention(T, 4, 2, locality="1"), "locality"),

@@ -35,7 +35,7 @@ EVERY = [(name, {}) for name in NAMES] + [
     ("lor-translution", {"relative_dim": 2, "shared": False}), ("lor-translution", {"variant": "released"}),
     ("translution", {"init": "released", "output": False}), ("convolution", {"kernel_size": 2, "output": False}),
     ("key-vector", {"clip": 1, "per_head": False}), ("key-value-vector", {"clip": 0, "absolute": True}),
-    ("scalar-bias", {"bias": "alibi"}), ("gated-bias", {"variant": "printed"}),
+    ("scalar-bias", {"bias": "alibi"}), ("gated-bias", {"form": "printed"}),
     ("rotary", {"angles": "learned", "layout": "half"}), ("rotary", {"cls_token": "origin", "head_dim": 6}),
     ("rotary-translution", {"angles": "learned"}), ("general-translution", {"kernel": "radial", "centres": 2}),
     ("general-translution", {"kernel": "table"}), ("absolute-translution", {"relative": "v"}),

@@ -84,10 +84,10 @@ def _bias_rows(relations, heads, absolute=False, bias="table", num_buckets=32, *
     return {"absolute": absolute, "rows": {"table": offset_count(relations), "t5": num_buckets, "alibi": 0}[bias]}
 
 
-def _gate(relations, heads, absolute=False, variant="original", **ignored) -> dict:
+def _gate(relations, heads, absolute=False, form="original", **ignored) -> dict:
     delta = relations.labels[: offset_count(relations)]
     distances = len({sum(step**2 for step in label) for label in delta})
-    features = 1 + len(delta[0]) if variant == "original" else distances
+    features = 1 + len(delta[0]) if form == "original" else distances
     return {"absolute": absolute, "features": features, "vectors": len(delta)}
 
 
@@ -136,7 +136,7 @@ LAYERS: dict[type[nn.Module], tuple[str, Callable[..., dict]]] = {
         layer, sides=layer.sides, clip=layer.clip, per_head=layer.per_head)),
     mixers.ScalarBias: ("scalar-bias", lambda layer: _absolute_too(
         layer, bias=layer.maker, num_buckets=0 if layer.bias is None else layer.bias.shape[1])),
-    mixers.GatedPositionalAttention: ("gated-bias", lambda layer: _absolute_too(layer, variant=layer.variant)),
+    mixers.GatedPositionalAttention: ("gated-bias", lambda layer: _absolute_too(layer, form=layer.form)),
     mixers.RotaryTranslution: ("rotary-translution", lambda layer: _rotary(layer)),
     mixers.Rotary: ("rotary", lambda layer: _rotary(layer)),
     mixers.SelfAttention: ("self-attention", _absolute_too),

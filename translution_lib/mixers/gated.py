@@ -17,7 +17,7 @@ from translution_lib.mixers.attention import SelfAttention
 from translution_lib.mixers.positional import offset_count, per_pair
 from translution_lib.relations import Relations
 
-VARIANTS = ("printed", "original")
+FORMS = ("printed", "original")
 
 
 class GatedPositionalAttention(SelfAttention):
@@ -28,32 +28,32 @@ class GatedPositionalAttention(SelfAttention):
     Args:
         relations: a table of offsets.
         dim, heads: channels and heads, as for :class:`Attention`.
-        variant: "original" is ConViT's r[δ] = (‖δ‖², δ₁, …, δ_d): a head can attend to a chosen neighbour. "printed"
+        form: "original" is ConViT's r[δ] = (‖δ‖², δ₁, …, δ_d): a head can attend to a chosen neighbour. "printed"
             knows the distance ‖δ‖ alone; u holds one free number per distance, the richest reading of the formula.
         locality: how sharply "original" is centred at first: its score is −locality·‖δ − centre‖² up to a constant.
         options: ``absolute``, ``head_dim``, ``dropout``, ``output`` as for :class:`SelfAttention`.
 
     Raises:
-        ValueError: a table without offsets, an unknown variant, a locality that is not a number ≥ 0.
+        ValueError: a table without offsets, an unknown form, a locality that is not a number ≥ 0.
     """
 
     query: nn.Parameter
     key: nn.Parameter
     value: nn.Parameter
 
-    def __init__(self, relations: Relations, dim: int, heads: int, *, variant: str = "original", locality: float = 1.0,
+    def __init__(self, relations: Relations, dim: int, heads: int, *, form: str = "original", locality: float = 1.0,
                  **options) -> None:
         super().__init__(relations, dim, heads, **options)
-        if variant not in VARIANTS:
-            raise ValueError(f"variant must be one of {VARIANTS}, got {variant!r}")
+        if form not in FORMS:
+            raise ValueError(f"form must be one of {FORMS}, got {form!r}")
         if not (isinstance(locality, (int, float)) and 0 <= locality < math.inf):
             raise ValueError(f"locality must be a number ≥ 0, got {locality!r}")
-        self.variant = variant
+        self.form = form
         # A plain tensor on the CPU, neither a parameter nor a buffer: the relation table determines it.
-        self.encoding = position_encoding(relations, variant)  # m r
+        self.encoding = position_encoding(relations, form)  # m r
         self.position_weight = nn.Parameter(0.02 * torch.randn(heads, self.encoding.shape[1]))  # u
         self.gate = nn.Parameter(torch.ones(heads))  # λ
-        if variant == "original":
+        if form == "original":
             local = _local_weights(relations, heads, locality)
             with torch.no_grad():
                 self.position_weight[: len(local)] = local.to(self.position_weight)
@@ -84,14 +84,14 @@ class GatedPositionalAttention(SelfAttention):
 
     def extra_repr(self) -> str:
         """Describe the layer without its weights."""
-        return f"{super().extra_repr()}, variant={self.variant!r}"
+        return f"{super().extra_repr()}, form={self.form!r}"
 
 
-def position_encoding(relations: Relations, variant: str) -> Float[Tensor, "m r"]:
+def position_encoding(relations: Relations, form: str) -> Float[Tensor, "m r"]:
     """Return r[δ] of every offset: (‖δ‖², δ) for "original", a unit vector per distinct distance for "printed"."""
     delta = torch.tensor(relations.labels[: offset_count(relations)], dtype=torch.float64, device="cpu")
     squares = delta.square().sum(dim=1)
-    if variant == "original":
+    if form == "original":
         return torch.cat([squares[:, None], delta], dim=1)
     _, which = squares.unique(return_inverse=True)
     return F.one_hot(which).double()
