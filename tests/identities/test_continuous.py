@@ -111,10 +111,16 @@ def test_a_point_beyond_the_bells_dilutes_the_output(n, seed):
     assert_close(far[:, :n], layer(x, p) * z / (z + 1))
 
 
+def weight_sums(x, p, weight):
+    """Return the sum of the weights of every query of one cloud: n."""
+    return general_translution(x[None], p[None], weight, lambda delta, g: torch.ones_like(delta[..., :1]),
+                               weighting="sum")[0, :, 0]
+
+
 @pytest.mark.identity("thm-continuous-pair")
 @given(st.integers(2, 6), SIZES, SEEDS)
-def test_a_normalised_weight_of_the_pair_is_constant(n, c, seed):
-    """On a query and n − 1 copies of a key, sums differ as soon as the weight depends on the key."""
+def test_an_exchanged_key_changes_the_sum_by_its_weight(n, c, seed):
+    """Sums differ as soon as the weight depends on the key."""
     torch.manual_seed(seed)
     u = torch.randn(2 + 2 * c, dtype=F64)
 
@@ -122,18 +128,31 @@ def test_a_normalised_weight_of_the_pair_is_constant(n, c, seed):
         parts = [t.expand(*delta.shape[:-1], -1) for t in (delta, f, g)]
         return torch.sigmoid(torch.cat(parts, -1) @ u)
 
-    query, sums, single = torch.randn(c, dtype=F64), [], []
-    for _ in range(2):
-        place, key = torch.randn(2, dtype=F64), torch.randn(c, dtype=F64)
-        x = torch.cat([query[None], key.expand(n - 1, -1)])[None]
-        p = torch.cat([torch.zeros(1, 2, dtype=F64), -place.expand(n - 1, -1)])[None]
-        ones = general_translution(x, p, gate, lambda delta, g: torch.ones_like(delta[..., :1]), weighting="sum")
-        sums.append(ones[0, 0, 0])
-        single.append(gate(place, query, key))
-    assert_close(sums[0] - sums[1], (n - 1) * (single[0] - single[1]))
-    own = gate(torch.zeros(2, dtype=F64), query, query)
-    constant = (1 - own) / (n - 1)                                                  # the only normalised choice
-    assert_close(own + (n - 1) * constant, torch.ones((), dtype=F64))
+    x, p = torch.randn(n, c, dtype=F64), torch.randn(n, 2, dtype=F64)
+    x2, p2 = x.clone(), p.clone()
+    x2[-1], p2[-1] = torch.randn(c, dtype=F64), torch.randn(2, dtype=F64)
+    change = gate(p[0] - p2[-1], x[0], x2[-1]) - gate(p[0] - p[-1], x[0], x[-1])
+    assert_close(weight_sums(x2, p2, gate)[0] - weight_sums(x, p, gate)[0], change)
+    assert change != 0
+
+
+@pytest.mark.identity("thm-continuous-pair")
+@given(st.integers(2, 6), SIZES, SEEDS)
+def test_a_weight_of_the_query_alone_is_normalised_at_one_size_of_distinct_points(n, c, seed):
+    torch.manual_seed(seed)
+    u = torch.randn(c, dtype=F64)
+
+    def allowed(delta, f, g):
+        share = torch.sigmoid(f @ u).expand(delta.shape[:-1])
+        return torch.where(delta.any(-1), share, 1 - (n - 1) * share)
+
+    x, p = torch.randn(n + 1, c, dtype=F64), torch.randn(n + 1, 2, dtype=F64)
+    ones = torch.ones(n, dtype=F64)
+    assert_close(weight_sums(x[:n], p[:n], allowed), ones)
+    share = torch.sigmoid(x @ u)
+    assert_close(weight_sums(x, p, allowed), 1 + share)                             # too much for one point more
+    same_x, same_p = x[:1].expand(n, -1), p[:1].expand(n, -1)
+    assert_close(weight_sums(same_x, same_p, allowed), n * (1 - (n - 1) * share[0]) * ones)
 
 
 @pytest.mark.identity("thm-continuous-equivariance")
