@@ -136,7 +136,7 @@ def peak_bytes(step: Callable, device: str) -> int:
     before = _field("/proc/self/status", "VmRSS", largest)
     step()
     largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return int(_field("/proc/self/status", "VmHWM", largest) - before)
+    return max(0, int(_field("/proc/self/status", "VmHWM", largest) - before))   # pages may have been given back
 
 
 def best_of(step: Callable, task: dict, repeat: int = 1) -> dict:
