@@ -27,7 +27,7 @@ SENTENCES = {
     "book/encodings/vectors": "The offset never changes how two contents attract each other",
     "book/encodings/scalars": "A gated head is two softmax heads and never one.",
     "book/encodings/rotations": "Turn both by an angle that grows with the position",
-    "book/encodings/taxonomy": "nothing with a position term",
+    "book/encodings/taxonomy": "Translution with a constant channel is that form",
     "book/encodings/your_own": "a formula has no edge, a table has",
     "book/back/errata": "The preprint reports curves and no table",
     "book/back/glossary": "Reading zeros outside the grid",
