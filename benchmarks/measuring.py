@@ -11,14 +11,16 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
+from translution_lib import Translution, offsets
 from translution_lib.experiments.environment import commit, processor, versions
+from translution_lib.functional import grouped
 
 SCHEMA = 1
 GIB = 2**30
@@ -204,6 +206,24 @@ def text(row: dict, *columns: str) -> str:
     if row["status"] != "measured":
         return f"{head}  {row['status']}: {row['reason']}"
     return f"{head}  {row['seconds']:9.4f} s  {row['peak_bytes'] / 2**20:9.1f} MiB"
+
+
+@contextmanager
+def keeping(room: int) -> Iterator[None]:
+    """Let the layers inside keep projected pairs of up to so many bytes for backward."""
+    usual = grouped.KEEP_BYTES
+    grouped.KEEP_BYTES = room
+    try:
+        yield
+    finally:
+        grouped.KEEP_BYTES = usual
+
+
+def load_libraries(task: dict) -> None:
+    """Run a tiny layer, so that what is loaded once is not counted as a layer's memory."""
+    tiny = Translution(offsets((2, 2), cls=True), 64, 1).to(task["device"])
+    x = torch.randn(8, 5, 64, device=task["device"], requires_grad=True)
+    layer_step(tiny, x, torch.ones_like(x), task)()
 
 
 def layer_step(layer: torch.nn.Module, x: torch.Tensor, direction: torch.Tensor, task: dict):

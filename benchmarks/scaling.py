@@ -14,7 +14,6 @@ import measuring
 import torch
 
 from translution_lib import Translution, cost, definition, offsets
-from translution_lib.functional import grouped
 
 BASE = {"grid": 7, "batch": 8, "dim": 192, "heads": 3}
 SWEEPS = {"grid": (2, 4, 7, 10, 14), "dim": (48, 96, 192, 384), "batch": (1, 2, 4, 8, 16, 32, 64),
@@ -48,27 +47,16 @@ def measure(task: dict) -> dict:
     direction = torch.ones_like(x)
     with form(task["form"]):
         step = measuring.layer_step(layer, x, direction, task)
-        load_libraries(task)
+        measuring.load_libraries(task)
         return {"peak_bytes": measuring.peak_bytes(step, task["device"]), **measuring.best_of(step, task)}
 
 
 @contextmanager
 def form(name: str):
     """Run layers in a form of :data:`FORMS`; the default form chooses by itself what it keeps."""
-    usual = grouped.KEEP_BYTES
-    grouped.KEEP_BYTES = {"keep": 2**62, "recompute": 0}.get(name, usual)
-    try:
-        with definition() if name == "gather" else nullcontext():
-            yield
-    finally:
-        grouped.KEEP_BYTES = usual
-
-
-def load_libraries(task: dict) -> None:
-    """Run a tiny layer, so that what is loaded once is not counted as this layer's memory."""
-    tiny = Translution(offsets((2, 2), cls=True), 64, 1).to(task["device"])
-    x = torch.randn(8, 5, 64, device=task["device"], requires_grad=True)
-    measuring.layer_step(tiny, x, torch.ones_like(x), task)()
+    room = {"keep": 2**62, "recompute": 0}.get(name)
+    with definition() if name == "gather" else nullcontext() if room is None else measuring.keeping(room):
+        yield
 
 
 def finish(record: dict) -> None:

@@ -13,8 +13,7 @@ has pairs on average, times the batch, and one more time relation by relation wi
 """
 
 import importlib.util
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 
@@ -22,7 +21,6 @@ import measuring
 import torch
 
 from translution_lib import SelfAttention, Translution, cost, definition, offsets
-from translution_lib.functional import grouped
 
 PRESETS = {
     "vit-a12": {"grid": 7, "batch": 8, "dim": 192, "heads": 3},
@@ -60,23 +58,13 @@ def measure(task: dict) -> dict:
     layer.to(task["device"])
     x = x.to(task["device"]).requires_grad_()
     direction = torch.randn(x.shape, device=x.device)
-    with definition() if task["form"] == "literal" else keeping(task["form"] == "kept"):
-        load_libraries(task)
+    forms = {"literal": definition(), "kept": measuring.keeping(2**62)}
+    with forms.get(task["form"], nullcontext()):
+        measuring.load_libraries(task)
         step = measuring.layer_step(layer, x, direction, task)
         peak = measuring.peak_bytes(step, task["device"])
         result = {"peak_bytes": peak, "sums": sums(layer, x, direction)}
         return {**result, **measuring.best_of(step, task), "output": compared(layer, x, reference)}
-
-
-@contextmanager
-def keeping(on: bool) -> Iterator[None]:
-    """Keep the projected pairs for backward inside, whatever their size."""
-    usual = grouped.KEEP_BYTES
-    grouped.KEEP_BYTES = 2**62 if on else usual
-    try:
-        yield
-    finally:
-        grouped.KEEP_BYTES = usual
 
 
 def make(task: dict) -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor | None]:
@@ -88,13 +76,6 @@ def make(task: dict) -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor | None
     torch.manual_seed(1)
     x = torch.randn(task["batch"], relations.n, task["dim"])
     return authors_layer(layer, x, task) if task["form"] == "authors" else (layer, x, None)
-
-
-def load_libraries(task: dict) -> None:
-    """Run a tiny layer, so that what is loaded once is not counted as this layer's memory."""
-    tiny = Translution(offsets((2, 2), cls=True), 64, 1).to(task["device"])
-    with measuring.precision(task):
-        tiny(torch.randn(8, 5, 64, device=task["device"], requires_grad=True)).sum().backward()
 
 
 def sums(layer: torch.nn.Module, x: torch.Tensor, direction: torch.Tensor) -> list[float]:

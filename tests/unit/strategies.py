@@ -1,9 +1,9 @@
-"""Random relation tables, operators and inputs that the unit tests share."""
+"""Random relation tables, operators and inputs that the unit tests share, and checks that every layer goes through."""
 
 import torch
 from hypothesis import strategies as st
 
-from translution_lib import Relations, offsets, pairs, shared
+from translution_lib import Relations, definition, offsets, pairs, shared
 
 F64 = torch.float64
 ANY_TABLE = {"self-attention", "absolute", "translution", "absolute-translution", "value-translution",
@@ -73,3 +73,21 @@ def gradients(y: torch.Tensor, inputs: list[torch.Tensor]) -> list[torch.Tensor]
     """Return the gradients of a fixed random linear function of y."""
     g = torch.randn(y.shape, dtype=y.dtype, generator=torch.Generator().manual_seed(7))
     return list(torch.autograd.grad((y * g).sum(), inputs, allow_unused=True, materialize_grads=True))
+
+
+def assert_forms_agree(layer: torch.nn.Module, x: torch.Tensor) -> None:
+    """The fast form and the literal equations give the same output, and the same gradients of x and the parameters."""
+    inputs, fast = [x, *layer.parameters()], layer(x)
+    with definition():
+        literal = layer(x)
+    torch.testing.assert_close(fast, literal)
+    for a, b in zip(gradients(fast, inputs), gradients(literal, inputs), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def assert_half_precision_serves(layer: torch.nn.Module, x: torch.Tensor) -> None:
+    """In bfloat16 the layer stays near what it gives in float64, and under autocast it returns bfloat16."""
+    half = layer.bfloat16()(x.bfloat16()).double()
+    torch.testing.assert_close(half, layer.double()(x.bfloat16().double()), rtol=0.1, atol=0.1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert layer.float()(x.float()).dtype == torch.bfloat16

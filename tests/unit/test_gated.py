@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from tests.unit.strategies import F64, gradients, grids
+from tests.unit.strategies import F64, assert_forms_agree, assert_half_precision_serves, grids
 from translution_lib import GPT, GatedPositionalAttention, ViT, definition, offsets, pairs, shared
 from translution_lib.mixers.gated import position_encoding
 from translution_lib.mixers.positional import per_pair
@@ -47,12 +47,7 @@ def layers(draw):
 def test_the_fast_form_is_the_equation(make):
     layer = make()
     x = randn(2, layer.relations.n, layer.dim).requires_grad_()
-    inputs = [x, *layer.parameters()]
-    with definition():
-        expected = layer(x)
-    assert_close(layer(x), expected)
-    for a, b in zip(gradients(layer(x), inputs), gradients(expected, inputs), strict=True):
-        assert_close(a, b)
+    assert_forms_agree(layer, x)
 
 
 @given(layers())
@@ -172,11 +167,7 @@ def test_a_pair_with_cls_has_no_position_score():
 
 
 def test_half_precision_and_autocast():
-    layer = layer_of(offsets((2, 2), cls=True))
-    x = randn(1, 5, 4)
-    assert_close(layer.bfloat16()(x.bfloat16()).double(), layer.double()(x.bfloat16().double()), rtol=0.1, atol=0.1)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert layer.float()(x.float()).dtype == torch.bfloat16
+    assert_half_precision_serves(layer_of(offsets((2, 2), cls=True)), randn(1, 5, 4))
 
 
 T = offsets(4)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sklearn.metrics.pairwise import rbf_kernel
 from torch.testing import assert_close
 
-from tests.unit.strategies import F64, gradients, grids
-from translution_lib import Translution, ViT, definition, functional, offsets, pairs, shared
+from tests.unit.strategies import F64, assert_forms_agree, gradients, grids
+from translution_lib import Translution, ViT, functional, offsets, pairs, shared
 from translution_lib.functional.general import (
     differences,
     gaussians,
@@ -153,13 +153,7 @@ def test_lattice():
 def test_forward_equals_the_equations(kernel, relations):
     layer = GeneralTranslution(relations, 4, 2, kernel=kernel, head_dim=3).to(F64)
     x = torch.randn(2, relations.n, 4, dtype=F64, requires_grad=True)
-    inputs = [x, *layer.parameters()]
-    fast = layer(x)
-    with definition():
-        slow = layer(x)
-    assert_close(fast, slow)
-    for a, b in zip(gradients(fast, inputs), gradients(slow, inputs), strict=True):
-        assert_close(a, b)
+    assert_forms_agree(layer, x)
 
 
 @pytest.mark.parametrize("cls", [False, True])

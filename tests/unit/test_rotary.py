@@ -12,8 +12,8 @@ from rotary_embedding_torch import RotaryEmbedding, apply_rotary_emb
 from torch.testing import assert_close
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from tests.unit.strategies import F64, gradients
-from translution_lib import SelfAttention, definition, offsets, pairs, shared
+from tests.unit.strategies import F64, assert_forms_agree, gradients
+from translution_lib import SelfAttention, offsets, pairs, shared
 from translution_lib.functional import rotary
 from translution_lib.mixers.rotary import Rotary
 
@@ -47,13 +47,7 @@ def perturb(layer):
 def test_forward_equals_the_equations(relations, options, batch):
     layer = perturb(build(relations, **options))
     x = torch.randn(batch, relations.n, 12, dtype=F64, requires_grad=True)
-    inputs = [x, *layer.parameters()]
-    fast = layer(x)
-    with definition():
-        literal = layer(x)
-    assert_close(fast, literal)
-    for a, b in zip(gradients(fast, inputs), gradients(literal, inputs), strict=True):
-        assert_close(a, b)
+    assert_forms_agree(layer, x)
 
 
 @pytest.mark.parametrize("options", OPTIONS)

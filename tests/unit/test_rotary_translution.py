@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from rotary_embedding_torch import RotaryEmbedding
 from torch.testing import assert_close
 
-from tests.unit.strategies import F64, gradients
+from tests.unit.strategies import F64, assert_forms_agree
 from tests.unit.test_rotary import OPTIONS, grid_tables, perturb
-from translution_lib import Translution, definition, functional, offsets, shared
+from translution_lib import Translution, functional, offsets, shared
 from translution_lib.functional.rotary import rotation
 from translution_lib.mixers.rotary import Rotary
 from translution_lib.mixers.rotary_translution import RotaryTranslution
@@ -23,13 +23,7 @@ def build(relations=None, dim=12, heads=2, **options):
 def test_forward_equals_the_equations(relations, options):
     layer = perturb(build(relations, **options))
     x = torch.randn(2, relations.n, 12, dtype=F64, requires_grad=True)
-    inputs = [x, *layer.parameters()]
-    fast = layer(x)
-    with definition():
-        literal = layer(x)
-    assert_close(fast, literal)
-    for a, b in zip(gradients(fast, inputs), gradients(literal, inputs), strict=True):
-        assert_close(a, b)
+    assert_forms_agree(layer, x)
 
 
 def test_gradients_are_derivatives():

@@ -16,7 +16,7 @@ from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.swin.modeling_swin import SwinAttention
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from tests.unit.strategies import F64, gradients, grids
+from tests.unit.strategies import F64, assert_forms_agree, assert_half_precision_serves, grids
 from translution_lib import GPT, ScalarBias, SelfAttention, ViT, definition, offsets, pairs, shared
 from translution_lib.mixers.positional import per_pair
 from translution_lib.mixers.scalar import alibi_slopes, t5_buckets
@@ -60,12 +60,7 @@ def layers(draw):
 def test_the_fast_form_is_the_equation(make):
     layer = make()
     x = randn(2, layer.relations.n, layer.dim).requires_grad_()
-    inputs = [x, *layer.parameters()]
-    with definition():
-        expected = layer(x)
-    assert_close(layer(x), expected)
-    for a, b in zip(gradients(layer(x), inputs), gradients(expected, inputs), strict=True):
-        assert_close(a, b)
+    assert_forms_agree(layer, x)
     assert (layer.weights(x)[..., ~layer.relations.mask] == 0).all()
 
 
@@ -231,11 +226,7 @@ def test_a_language_model_reads_shorter_texts(maker):
 
 
 def test_half_precision_and_autocast():
-    layer = layer_of(offsets((2, 2), cls=True))
-    x = randn(1, 5, 4)
-    assert_close(layer.bfloat16()(x.bfloat16()).double(), layer.double()(x.bfloat16().double()), rtol=0.1, atol=0.1)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert layer.float()(x.float()).dtype == torch.bfloat16
+    assert_half_precision_serves(layer_of(offsets((2, 2), cls=True)), randn(1, 5, 4))
 
 
 T = offsets(4)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from tests.unit.strategies import F64, gradients, tables
+from tests.unit.strategies import F64, assert_forms_agree, tables
 from translution_lib import SelfAttention, cost, definition, offsets, pairs, shared
 from translution_lib.mixers.positional import offset_count
 from translution_lib.mixers.vector import SIDES, RelativeKeyVector, RelativeValueVector, RelativeVectors
@@ -29,11 +29,7 @@ def build(relations, sides="kv", dim=6, heads=2, **options):
 def test_forward_equals_the_equations(rel, sides, clip, per_head):
     layer = build(rel, sides, clip=clip, per_head=per_head, head_dim=4)
     x = torch.randn(2, rel.n, 6, dtype=F64, requires_grad=True)
-    inputs, fast = [x, *layer.parameters()], layer(x)
-    with definition():
-        slow = layer(x)
-    torch.testing.assert_close(fast, slow)
-    torch.testing.assert_close(gradients(fast, inputs), gradients(slow, inputs))
+    assert_forms_agree(layer, x)
 
 
 @given(PLACED, CLIPS)

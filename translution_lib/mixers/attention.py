@@ -136,12 +136,22 @@ class SelfAttention(Attention):
 
     def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
         """Run torch's fused attention."""
-        relations, x = self.relations_for(x), self.placed(x)
+        x = self.placed(x)
         q, k, v = (rearrange(x @ w, "b n (h d) -> b h n d", h=self.heads) for w in (self.query, self.key, self.value))
-        mask = None if relations.complete or relations.all_past else relations.mask_on(x.device)
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=relations.all_past,
-                                               dropout_p=self.dropout if self.training else 0.0)
-        return rearrange(mixed, "b h n d -> b n (h d)")
+        return rearrange(self.fused(q, k, v), "b h n d -> b n (h d)")
+
+    def fused(self, q: Float[Tensor, "b h n d1"], k: Float[Tensor, "b h n d1"], v: Float[Tensor, "b h n d2"],
+              bias: Tensor | None = None, scale: float | None = None) -> Float[Tensor, "b h n d2"]:
+        """Run torch's fused attention under the mask of the table.
+
+        A bias is added to the scaled scores, and holds −∞ itself where the table masks; the scale is 1/√d1 by default.
+        """
+        relations = self.relations.for_length(q.shape[2])
+        causal = bias is None and relations.all_past
+        if bias is None and not (relations.complete or causal):
+            bias = relations.mask_on(q.device)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=causal, scale=scale,
+                                              dropout_p=self.dropout if self.training else 0.0)
 
 
 def check_sizes(**sizes: int) -> None:

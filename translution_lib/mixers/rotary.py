@@ -111,14 +111,10 @@ class Rotary(SelfAttention):
 
     def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
         """Turn queries and keys once per token and run torch's fused attention."""
-        relations = self.relations_for(x)
         q, k = self.turned(*self.projected(x))
         v = rearrange(self.placed(x) @ self.value, "b n (h d) -> b h n d", h=self.heads)
         v = F.pad(v, (0, q.shape[-1] - self.head_dim))   # the fused kernels want one size for q, k and v
-        mask = None if relations.complete or relations.all_past else relations.mask_on(x.device)
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=relations.all_past,
-                                               scale=self.head_dim ** -0.5,
-                                               dropout_p=self.dropout if self.training else 0.0)
+        mixed = self.fused(q, k, v, scale=self.head_dim ** -0.5)
         return rearrange(mixed[..., : self.head_dim], "b h n d -> b n (h d)")
 
     def extra_repr(self) -> str:

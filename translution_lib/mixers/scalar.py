@@ -7,7 +7,6 @@ Source: seed 000, appendix E.5; chapter "Scalars and gates".
 import math
 
 import torch
-import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -70,9 +69,7 @@ class ScalarBias(SelfAttention):
         mask = per_pair(self.offset_bias(), relations).to(q.dtype)
         if not relations.complete:
             mask = mask.masked_fill(~relations.mask_on(x.device), -math.inf)
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask,
-                                               dropout_p=self.dropout if self.training else 0.0)
-        return rearrange(mixed, "b h n d -> b n (h d)")
+        return rearrange(self.fused(q, k, v, mask), "b h n d -> b n (h d)")
 
     def extra_repr(self) -> str:
         """Describe the layer without its weights."""

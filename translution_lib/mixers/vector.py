@@ -6,7 +6,6 @@ Source: Shaw, Uszkoreit and Vaswani (2018); seed 000, appendix E, items 3 and 4;
 import math
 
 import torch
-import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -64,8 +63,7 @@ class RelativeVectors(SelfAttention):
         q, k, v = self.projected(x)
         bias = self._bias(q, x)
         if self.value_vector is None:
-            return _joined(F.scaled_dot_product_attention(q, k, v, attn_mask=bias,
-                                                          dropout_p=self.dropout if self.training else 0.0))
+            return _joined(self.fused(q, k, v, bias))
         scores = q @ k.mT / math.sqrt(self.head_dim)
         alpha = self.dropped((scores if bias is None else scores + bias).softmax(-1))
         return _joined(alpha @ v + per_offset(alpha, self._near(x)) @ self._by_head(self.value_vector))
