@@ -37,6 +37,9 @@ figures.diagram(nodes, arrows, alt="…")
 maps = [figures.OffsetMap("bias", bias), figures.OffsetMap("vectors", vectors, show="cosine")]     # "norm", "angle"
 figures.side_by_side(offsets((5, 5)), maps, alt="…")          # parameters per offset under one pointer
 
+# Parallel transport in the page: drag the globe and the corners; places are (colatitude θ, longitude φ) in degrees.
+figures.globe({"octant": {"N": (0, 0), "A": (90, 0), "B": (90, 90)}, "circle": 60}, alt="…", bearing=0)
+
 figures.overview()                                            # the four operators in one still figure (no `show`)
 figures.overview_svg()                                        # the same as the text of an SVG file
 ```
@@ -49,6 +52,7 @@ from .attention_map import attention_map
 from .diagram import Arrow, Node, diagram
 from .draw import draw_and_move
 from .encoding import Encoding
+from .globe import globe
 from .interactive import frames
 from .linked import linked_maps, pointer_map
 from .output import Output, show
@@ -70,6 +74,7 @@ __all__ = [
     "diagram",
     "draw_and_move",
     "frames",
+    "globe",
     "heatmap",
     "kernel_taps",
     "linked_maps",
