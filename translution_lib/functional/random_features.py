@@ -41,7 +41,7 @@ def positive(x: Float[Tensor, "*b d"], omega: Float[Tensor, "m d"],
         shift: subtracted from the logarithms of the features, shape (…, 1) or (…, m): for the queries any, if the keys
             take the opposite of the part that depends on the feature; see :func:`stabilised`.
     """
-    return torch.exp(log_positive(x, omega) - shift) / math.sqrt(len(omega))
+    return _features(log_positive(x, omega), shift)
 
 
 def log_positive(x: Float[Tensor, "*b d"], omega: Float[Tensor, "m d"]) -> Float[Tensor, "*b m"]:
@@ -65,10 +65,11 @@ def stabilised(q: Float[Tensor, "*b n d"], k: Float[Tensor, "*c k d"], omega: Fl
     if features == "trigonometric":
         a, c = (t.square().sum(-1, keepdim=True).detach() / 2 for t in (q, k))
         return trigonometric(q, omega, a), trigonometric(k, omega, c.amax(-2, keepdim=True))
+    log_q, log_k = log_positive(q, omega), log_positive(k, omega)
     # The shifts cancel, so that no gradient has to flow through them.
-    c = log_positive(k.detach(), omega).amax(-2, keepdim=True)                     # … 1 m
-    a = (log_positive(q.detach(), omega) + c).amax(-1, keepdim=True)               # … n 1
-    return positive(q, omega, a - c), positive(k, omega, c)
+    c = log_k.detach().amax(-2, keepdim=True)                                      # … 1 m
+    a = (log_q.detach() + c).amax(-1, keepdim=True)                                # … n 1
+    return _features(log_q, a - c), _features(log_k, c)
 
 
 def gaussian_draw(m: int, d: int, generator: torch.Generator | None = None) -> Float[Tensor, "m d"]:
@@ -141,6 +142,10 @@ def _variance(x: Tensor, y: Tensor, m: int, draw: str, single: Tensor, t: Tensor
     if draw == "orthogonal":
         total = total + pairs_in_blocks(m, d) * pair_covariance(t, d)
     return (2 * (x * y).sum(-1)).exp() * total / m**2
+
+
+def _features(logs: Tensor, shift: Tensor | float) -> Tensor:
+    return torch.exp(logs - shift) / math.sqrt(logs.shape[-1])
 
 
 def _product(x: Tensor, omega: Tensor) -> Tensor:
