@@ -27,7 +27,7 @@ def trigonometric(x: Float[Tensor, "*b d"], omega: Float[Tensor, "m d"],
             share, cancel in the ratio of the attention; :func:`stabilised` chooses both.
     """
     wave = _product(x, omega)
-    scale = torch.exp(x.square().sum(-1, keepdim=True) / 2 - shift) / math.sqrt(len(omega))
+    scale = _exponential(x.square().sum(-1, keepdim=True) / 2, shift, len(omega))
     return scale * torch.cat([wave.sin(), wave.cos()], dim=-1)
 
 
@@ -41,7 +41,7 @@ def positive(x: Float[Tensor, "*b d"], omega: Float[Tensor, "m d"],
         shift: subtracted from the logarithms of the features, shape (…, 1) or (…, m): for the queries any, if the keys
             take the opposite of the part that depends on the feature; see :func:`stabilised`.
     """
-    return _features(log_positive(x, omega), shift)
+    return _exponential(log_positive(x, omega), shift, len(omega))
 
 
 def log_positive(x: Float[Tensor, "*b d"], omega: Float[Tensor, "m d"]) -> Float[Tensor, "*b m"]:
@@ -68,8 +68,9 @@ def stabilised(q: Float[Tensor, "*b n d"], k: Float[Tensor, "*c k d"], omega: Fl
     log_q, log_k = log_positive(q, omega), log_positive(k, omega)
     # The shifts cancel, so that no gradient has to flow through them.
     c = log_k.detach().amax(-2, keepdim=True)                                      # … 1 m
-    a = (log_q.detach() + c).amax(-1, keepdim=True)                                # … n 1
-    return _features(log_q, a - c), _features(log_k, c)
+    log_q = log_q + c                              # first, so that the largest is exactly zero after the next step
+    a = log_q.detach().amax(-1, keepdim=True)                                      # … n 1
+    return _exponential(log_q, a, len(omega)), _exponential(log_k, c, len(omega))
 
 
 def gaussian_draw(m: int, d: int, generator: torch.Generator | None = None) -> Float[Tensor, "m d"]:
@@ -144,8 +145,9 @@ def _variance(x: Tensor, y: Tensor, m: int, draw: str, single: Tensor, t: Tensor
     return (2 * (x * y).sum(-1)).exp() * total / m**2
 
 
-def _features(logs: Tensor, shift: Tensor | float) -> Tensor:
-    return torch.exp(logs - shift) / math.sqrt(logs.shape[-1])
+def _exponential(logs: Tensor, shift: Tensor | float, m: int) -> Tensor:
+    """Return e^{logs − shift} / √m; backward keeps one tensor, since the root is part of the exponent."""
+    return torch.exp(logs - shift - math.log(m) / 2)
 
 
 def _product(x: Tensor, omega: Tensor) -> Tensor:
@@ -156,4 +158,4 @@ def _product(x: Tensor, omega: Tensor) -> Tensor:
 
 def _orthogonal(d: int, generator: torch.Generator | None, haar: bool) -> Tensor:
     q, r = torch.linalg.qr(gaussian_draw(d, d, generator))
-    return q * r.diagonal().sign() if haar else q
+    return (q * r.diagonal().sign() if haar else q).mT
