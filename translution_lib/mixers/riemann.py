@@ -44,7 +44,7 @@ class Riemann(SelfAttention):
         schedule: power of s at place m: m ("linear") or ln m ("log").
         options: ``absolute``, ``head_dim``, ``dropout``, ``output`` as for :class:`SelfAttention`.
 
-    No token's factor leaves e^±40 (in float16 e^±4.5), so that scores are finite on texts of any length; up to there
+    No token's factor leaves e^±40 (in float16 e^±3.5), so that scores are finite on texts of any length; up to there
     they follow the equation.
 
     Raises:
@@ -129,7 +129,7 @@ class Riemann(SelfAttention):
     def half_logs(self, places: Float[Tensor, "n a"]) -> Float[Tensor, "_ n d"]:
         """Return log s^(m/2) of tokens at the given places, per channel."""
         log_s = self.log_scale()
-        bound = min(maps.BOUND, math.log(torch.finfo(self.query.dtype).max) / 2 - 1)
+        bound = min(maps.BOUND, math.log(torch.finfo(self.query.dtype).max) / 2 - 2)
         # The logarithm of the places is taken on the CPU, where they can be checked.
         return maps.half_logs(self._exact(maps.exponents(places, self.schedule), log_s), log_s, bound)
 
