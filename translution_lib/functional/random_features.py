@@ -88,7 +88,10 @@ def orthogonal_draw(m: int, d: int, generator: torch.Generator | None = None, *,
     draws are not Gaussian, and positive features are biased. It is there to show that.
     """
     check_sizes(m=m, d=d)
-    directions = torch.cat([_orthogonal(d, generator, haar) for _ in range(math.ceil(m / d))])[:m]
+    q, r = torch.linalg.qr(gaussian_draw(math.ceil(m / d) * d, d, generator).unflatten(0, (-1, d)))   # blocks d d
+    if haar:
+        q = q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None]
+    directions = q.mT.flatten(0, 1)[:m]                                        # the columns of the factors
     return directions * gaussian_draw(m, d, generator).norm(dim=1, keepdim=True)
 
 
@@ -100,28 +103,29 @@ def draw_features(draw: str, m: int, d: int, generator: torch.Generator | None =
 
 def variance_trigonometric(x: Float[Tensor, "*b d"], y: Float[Tensor, "*b d"], m: int,
                            draw: str = "gaussian") -> Float[Tensor, "*b"]:
-    """Return the exact variance of φ(x) φ(y)ᵀ: K² (2/m) sinh²(u/2) for independent draws, u = ‖x − y‖².
+    """Return the exact variance of φ(x) φ(y)ᵀ: K² (2/m) sinh²(u₋/2) for independent draws, u₋ = ‖x − y‖².
 
     Orthogonal draws add the covariances within a block; thm-features-variance, thm-features-orthogonal.
     """
-    u = (x - y).square().sum(-1)
-    return _variance(x, y, m, draw, 2 * torch.sinh(u / 2) ** 2, -u)
+    minus = (x - y).square().sum(-1)
+    return _variance(x, y, m, draw, 2 * torch.sinh(minus / 2) ** 2, -minus)
 
 
 def variance_positive(x: Float[Tensor, "*b d"], y: Float[Tensor, "*b d"], m: int,
                       draw: str = "gaussian") -> Float[Tensor, "*b"]:
-    """Return the exact variance of φ⁺(x) φ⁺(y)ᵀ: K² (e^v − 1)/m for independent draws, v = ‖x + y‖².
+    """Return the exact variance of φ⁺(x) φ⁺(y)ᵀ: K² (e^{u₊} − 1)/m for independent draws, u₊ = ‖x + y‖².
 
     Orthogonal draws add the covariances within a block; thm-features-variance, thm-features-orthogonal.
     """
-    v = (x + y).square().sum(-1)
-    return _variance(x, y, m, draw, torch.expm1(v), v)
+    plus = (x + y).square().sum(-1)
+    return _variance(x, y, m, draw, torch.expm1(plus), plus)
 
 
 def pair_covariance(t: Float[Tensor, "*b"], d: int) -> Float[Tensor, "*b"]:
     """Return the covariance of two terms from one orthogonal block, relative to K²: e^{−t/2} ₁F₁(−d/2; d/2; −t/2) − 1.
 
-    t = v for positive features, t = −u for trigonometric ones. For even d the series is a polynomial of degree d/2.
+   t = u₊ for positive features, t = −u₋ for trigonometric ones; thm-features-orthogonal. For even d the series is a
+    polynomial of degree d/2.
     """
     check_sizes(d=d)
     half, total, term = d / 2, torch.ones_like(t), torch.ones_like(t)
@@ -154,8 +158,3 @@ def _product(x: Tensor, omega: Tensor) -> Tensor:
     if omega.ndim != 2 or x.shape[-1:] != omega.shape[1:]:
         raise ValueError(f"omega must have the shape (m, {x.shape[-1]}), got {tuple(omega.shape)}")
     return x @ omega.mT
-
-
-def _orthogonal(d: int, generator: torch.Generator | None, haar: bool) -> Tensor:
-    q, r = torch.linalg.qr(gaussian_draw(d, d, generator))
-    return (q * r.diagonal().sign() if haar else q).mT
