@@ -124,7 +124,7 @@ def variance_positive(x: Float[Tensor, "*b d"], y: Float[Tensor, "*b d"], m: int
 def pair_covariance(t: Float[Tensor, "*b"], d: int) -> Float[Tensor, "*b"]:
     """Return the covariance of two terms from one orthogonal block, relative to K²: e^{−t/2} ₁F₁(−d/2; d/2; −t/2) − 1.
 
-   t = u₊ for positive features, t = −u₋ for trigonometric ones; thm-features-orthogonal. For even d the series is a
+    t = u₊ for positive features, t = −u₋ for trigonometric ones; thm-features-orthogonal. For even d the series is a
     polynomial of degree d/2.
     """
     check_sizes(d=d)
