@@ -64,8 +64,8 @@ whole=v=>(Math.round(v)+'\\u00b0').replace('-','\\u2212'),
 tell=(s,v,t)=>{s.value=v;s.closest('.tl-control').querySelector('output').value=t;s.setAttribute('aria-valuetext',t)},
 allowed=()=>{const P=L();if(P.length<2)return P[0][0]>=5&&P[0][0]<=175;const C=P.map(unit);
 return C.every((a,i)=>C.every((b,j)=>j<=i||Math.abs(dot(a,b))<Math.cos(d.apart*rad)))},
-move=(k,to)=>{const from=L()[k].slice();
-for(let n=20;n>0;n--){L()[k]=from.map((v,a)=>Math.round(v+(to[a]-v)*n/20));if(allowed())return go()}
+move=(k,to)=>{const from=L()[k].slice();if(L().length<2)to[0]=Math.min(175,Math.max(5,to[0]));
+for(let n=90;n>0;n--){L()[k]=from.map((v,a)=>Math.round(v+(to[a]-v)*n/90));if(allowed())return go()}
 L()[k]=from;go()},
 print=(P,V)=>{const l=L(),A=area(l),s=A<0?-1:1,T=degrees(turned(l,V)),a=l.length<2?[]:inner(l),
 area4=A.toFixed(4).replace('-','\\u2212')+' = '+degrees(A),
@@ -105,7 +105,7 @@ point=e=>{const r=svg.getBoundingClientRect(),s=d.size/r.width/d.radius;
 return[(e.clientX-r.left-r.width/2)*s,-(e.clientY-r.top-r.height/2)*s]},
 drag=e=>{const[x,y]=point(e);
 if(held<0){const[a,b]=grip;grip=[x,y];const l=view[1]-(x-a)/rad;
-view=[Math.min(180,Math.max(0,view[0]+(b-y)/rad)),l>180?l-360:l<-180?l+360:l];return go()}
+view=[Math.min(180,Math.max(0,view[0]+(y-b)/rad)),l>180?l-360:l<-180?l+360:l];return go()}
 const r=Math.hypot(x,y),q=r>1?[x/r,y/r,0]:[x,y,Math.sqrt(1-r*r)],[south,east,up]=frame(view),
 p=mix(1,mix(q[0],east,-q[1],south),q[2],up);
 move(held,[Math.acos(Math.min(1,Math.max(-1,p[2])))/rad,Math.atan2(p[1],p[0])/rad])};
