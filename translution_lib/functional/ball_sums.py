@@ -71,7 +71,7 @@ class Balls:
 
 
 class Line:
-    """The sums of a line of n tokens by δ = query − key: v_{i−δ} for |δ| < k, and all tokens with δ ≤ −k and with δ ≥ k.
+    """The sums of a line of n tokens by δ = query − key: v_{i−δ} for |δ| < k, all tokens with δ ≤ −k, all with δ ≥ k.
 
     Column 0 is δ = −k, the last one δ = k; with ``causal`` column 0 is δ = 0.
     """
@@ -133,7 +133,7 @@ class _WeightedSums(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, g: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        gamma, v = ctx.saved_tensors
+        (gamma, v), g = ctx.saved_tensors, g.contiguous()
         d_gamma = _gradient_of_factors(gamma, v, g, ctx.family) if ctx.needs_input_grad[0] else None
         d_v = ctx.family.transposed(gamma, g) if ctx.needs_input_grad[1] else None
         return d_gamma, d_v, None

@@ -1,4 +1,4 @@
-"""Attention by distance in linear time: the sums over all keys when a pair's kernel value depends on a clipped distance.
+"""Attention by distance in linear time: sums over all keys where a pair's kernel value is that of a clipped distance.
 
 The query has one kernel value ρ_r per distance r = 0 … k, and all keys at distance k or more share ρ_k. Numerator
 Σ_j ρ_ij v_j and denominator Σ_j ρ_ij are returned as a pair. Each function comes as its definition, which holds one
@@ -35,9 +35,8 @@ def window_sum_definition(rho: Float[Tensor, "b h n r"], v: Float[Tensor, "b h n
         ValueError: tokens that do not fill the grid, or no column.
     """
     _check(rho, v, prod(shape) + cls, 1 + cls)
-    p = _positions(shape)
-    distance = (p[:, None] - p[None]).abs().sum(-1).clamp(max=rho.shape[-1] - 1 - cls)
-    return _by_column(rho, v, distance, cls)
+    per_pair = kernel_per_pair(rho, window_columns(tuple(shape), rho.shape[-1] - 1 - cls, cls))
+    return per_pair @ v, per_pair.sum(-1)
 
 
 def window_sum(rho: Float[Tensor, "b h n r"], v: Float[Tensor, "b h n e"], shape: tuple[int, ...], *,
@@ -52,7 +51,7 @@ def window_sum(rho: Float[Tensor, "b h n r"], v: Float[Tensor, "b h n e"], shape
 
 def window_sum_unfold(rho: Float[Tensor, "b h n r"], v: Float[Tensor, "b h n e"], shape: tuple[int, ...], *,
                       cls: bool = False) -> Sums:
-    """Equal to :func:`window_sum_definition` as seed 002 writes it: the far value for all keys, corrected in the window.
+    """Equal to :func:`window_sum_definition` as seed 002 writes it: the far value for all keys, mended in the window.
 
     The windows are squares of side 2k − 1, copied out for every query (eq-relative-performers-window): for comparison.
     """
@@ -75,10 +74,8 @@ def line_sum_definition(rho: Float[Tensor, "b h n r"], v: Float[Tensor, "b h n e
         ValueError: numbers of tokens or of columns that do not fit.
     """
     k = _reach(rho, v, causal, cls)
-    i = torch.arange(v.shape[2] - cls, device="cpu")
-    delta = i[:, None] - i
-    column = delta.clamp(-k, k) + (0 if causal else k)
-    return _by_column(rho, v, column.masked_fill(delta < 0, -1) if causal else column, cls)
+    per_pair = kernel_per_pair(rho, line_columns(v.shape[2] - cls, k, causal, cls))
+    return per_pair @ v, per_pair.sum(-1)
 
 
 def line_sum(rho: Float[Tensor, "b h n r"], v: Float[Tensor, "b h n e"], *, causal: bool = False,
@@ -88,13 +85,30 @@ def line_sum(rho: Float[Tensor, "b h n r"], v: Float[Tensor, "b h n e"], *, caus
     return _around_cls(lambda r, u: _line_form(r, u, k, causal), rho, v, cls)
 
 
-def _by_column(rho: Tensor, v: Tensor, column: Int[Tensor, "n n"], cls: bool) -> Sums:
-    """Gather ρ per pair and sum over the keys; −1 marks a pair that is left out, the last column the pairs with CLS."""
-    if cls:
-        column = F.pad(column, (1, 0, 1, 0), value=rho.shape[-1] - 1)
-    index = column.to(rho.device).expand(*rho.shape[:2], -1, -1)
-    per_pair = rho.gather(-1, index.clamp(min=0)).masked_fill(index < 0, 0)          # b h n n
-    return per_pair @ v, per_pair.sum(-1)
+def window_columns(shape: tuple[int, ...], k: int, cls: bool = False) -> Int[Tensor, "n n"]:
+    """Return the column of ρ that each pair reads: min(‖p_i − p_j‖₁, k), and k + 1 for the pairs with CLS."""
+    p = _positions(shape)
+    distance = (p[:, None] - p[None]).abs().sum(-1).clamp(max=k)
+    return F.pad(distance, (1, 0, 1, 0), value=k + 1) if cls else distance
+
+
+def line_columns(n: int, k: int, causal: bool = False, cls: bool = False) -> Int[Tensor, "n n"]:
+    """Return the column of ρ that each pair reads: clip(i − j, −k, k) + k, and 2k + 1 for the pairs with CLS.
+
+    With ``causal`` it is min(i − j, k), and −1 for a key after the query.
+    """
+    i = torch.arange(n, device="cpu")
+    delta = i[:, None] - i
+    if causal:
+        return delta.clamp(-1, k)
+    column = delta.clamp(-k, k) + k
+    return F.pad(column, (1, 0, 1, 0), value=2 * k + 1) if cls else column
+
+
+def kernel_per_pair(rho: Float[Tensor, "b h n r"], columns: Int[Tensor, "n n"]) -> Float[Tensor, "b h n n"]:
+    """Gather ρ_ij from the kernel values of the queries; zero where the column is −1."""
+    index = columns.to(rho.device).expand(*rho.shape[:2], -1, -1)
+    return rho.gather(-1, index.clamp(min=0)).masked_fill(index < 0, 0)
 
 
 def _ball_form(rho: Tensor, v: Tensor, shape: tuple[int, ...]) -> Sums:
