@@ -64,7 +64,7 @@ def sectional(metric: Metric, x: Float[Tensor, "d"], u: Float[Tensor, "d"], v: F
 
 
 def transport_along(metric: Metric, curve: Callable[[Tensor], Tensor], u: Float[Tensor, "d *k"], steps: int = 200,
-                    interval: tuple[float, float] = (0.0, 1.0)) -> Float[Tensor, "t d *k"]:
+                    interval: tuple[float | int, float | int] = (0, 1)) -> Float[Tensor, "t d *k"]:
     """Carry u along the curve: solve u̇ᵃ = −Γᵃ_bc ẋᵇ uᶜ with the classical Runge–Kutta method.
 
     Args:

@@ -59,7 +59,7 @@ def transport(x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], u: Float[Ten
     return u - 2 * (u * y).sum(-1, keepdim=True) / (both * both).sum(-1, keepdim=True) * both
 
 
-def ladder(points: Float[Tensor, "k n"], u: Float[Tensor, "n"], arm: float = 0.1,
+def ladder(points: Float[Tensor, "k n"], u: Float[Tensor, "n"], arm: float | int = 0.1,
            kind: str = "pole") -> Float[Tensor, "n"]:
     """Carry u along the points by geodesic parallelograms: only geodesics and midpoints are used.
 
