@@ -13,7 +13,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from math import log
 from pathlib import Path
+from statistics import linear_regression
 
 import torch
 from tqdm import tqdm
@@ -141,9 +143,13 @@ def peak_bytes(step: Callable, device: str) -> int:
     return max(0, int(_field("/proc/self/status", "VmHWM", largest) - before))   # pages may have been given back
 
 
-def best_of(step: Callable, task: dict, repeat: int = 1) -> dict:
-    """Return the best time of one step among several runs, and all times; every run repeats the step."""
-    step()
+def best_of(step: Callable, task: dict, repeat: int = 1, warm: bool = False) -> dict:
+    """Return the best time of one step among several runs, and all times; every run repeats the step.
+
+    One step goes first and is not timed, unless a ``warm`` one has run already.
+    """
+    if not warm:
+        step()
     times: list[float] = []
     while len(times) < task["runs"] and (len(times) < 2 or sum(times) * repeat < task["seconds"]):
         synchronize(task["device"])
@@ -235,3 +241,33 @@ def layer_step(layer: torch.nn.Module, x: torch.Tensor, direction: torch.Tensor,
             y = layer(x)
         y.float().backward(direction)
     return step
+
+
+def sums(layer: torch.nn.Module, x: torch.Tensor, direction: torch.Tensor) -> list[float]:
+    """Return numbers by which two forms of one layer can be compared: sums of the gradients."""
+    assert x.grad is not None
+    return [float((x.grad.double() * direction.double()).sum()),
+            *(float(p.grad.double().square().sum()) for p in layer.parameters() if p.grad is not None)]
+
+
+def disagreement(ours: list[float], theirs: list[float], whose: str, limit: float = 2e-3) -> float:
+    """Return the largest relative difference of two lists of sums; stop if they do not agree."""
+    worst = max(abs(a - b) / max(abs(a), 1e-30) for a, b in zip(ours, theirs, strict=True))
+    if worst > limit:
+        raise SystemExit(f"two forms of {whose} results disagree by {worst:.1e}: the comparison is void")
+    return worst
+
+
+def growth(rows: list[dict], size: str) -> dict:
+    """Return the slopes of straight lines through the logarithms: time, and memory, as powers of a size."""
+    x = [log(row[size]) for row in rows]
+    slopes = {key: linear_regression(x, [log(max(row[key], 1)) if key == "peak_bytes" else log(row[key])
+                                         for row in rows]).slope for key in ("seconds", "peak_bytes")}
+    return {**slopes, "from": min(row[size] for row in rows), "to": max(row[size] for row in rows)}
+
+
+def bar(record: dict, what: str, value: float, relation: str, bound: float) -> None:
+    """Print whether a result reaches what is asked of it, and add it to the record."""
+    met = value <= bound if relation == "at most" else value >= bound
+    record.setdefault("bars", []).append({"what": what, "value": value, relation.replace(" ", "_"): bound, "met": met})
+    print(f"bar: {what} {relation} {bound:g}: {value:.3g}, {'met' if met else 'not met'}")
