@@ -195,7 +195,8 @@ class Riemann(SelfAttention):
         """Return the map (x, diagonal) -> O⁻¹ (diagonal · x), or diagonal · O⁻¹ x for the general metric."""
         if self.transport == "skew":
             turns = self.orthogonal(places).to(like)
-            back = lambda x: (turns.mT @ x[..., None])[..., 0]  # noqa: E731
+            # One product per head and token for all samples: no copy of the maps for each of them.
+            back = lambda x: torch.einsum("hnij,bhni->bhnj", turns, x)  # noqa: E731
         else:
             phase = self.phases(places)
             back = lambda x: maps.turned_back(x, phase, self.transport)  # noqa: E731
@@ -205,13 +206,14 @@ class Riemann(SelfAttention):
         """Carry queries and keys once per token and run torch's fused attention; a focus after it needs the weights."""
         q, k = self.carried(*self.projected(x))
         relations, root = self.relations_for(x), self.head_dim ** -0.5
+        v = rearrange(self.placed(x) @ self.value, "b n (h d) -> b h n d", h=self.heads)
         if self.focus == "after":
             mask = None if relations.complete else relations.mask_on(x.device)
-            return self.values(self.dropped(masked_softmax(q @ k.mT * root, mask)), x)
+            alpha = self.dropped(masked_softmax(q @ k.mT * root, mask)) * self.focus_bias(x).exp()
+            return rearrange(alpha @ v, "b h n d -> b n (h d)")
         bias = None
         if self.focus == "before":
             bias = self.focus_bias(x).masked_fill(~relations.mask_on(x.device), -math.inf).to(q.dtype)
-        v = rearrange(self.placed(x) @ self.value, "b n (h d) -> b h n d", h=self.heads)
         mixed = self.fused(q, k, F.pad(v, (0, q.shape[-1] - self.head_dim)), bias, root)
         return rearrange(mixed[..., : self.head_dim], "b h n d -> b n (h d)")
 
