@@ -1,6 +1,6 @@
 """The axes of a small chart, as SVG text that a script can draw into."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import log10
@@ -9,6 +9,8 @@ from .panels import short
 from .style import palette
 
 __all__ = ["Axes"]
+
+Number = float | int
 
 
 @dataclass(frozen=True)
@@ -22,12 +24,12 @@ class Axes:
         log: whether equal ratios of y take equal room.
     """
 
-    box: tuple[float, float, float, float]
-    x: tuple[float, float]
-    y: tuple[float, float]
+    box: tuple[Number, Number, Number, Number]
+    x: tuple[Number, Number]
+    y: tuple[Number, Number]
     log: bool = False
 
-    def at(self, x: float, y: float) -> str:
+    def at(self, x: Number, y: Number) -> str:
         """A point of the chart, as path data; values beyond the axes move to the edge of the box."""
         left, top, width, height = self.box
         low, high, y = (log10(max(v, 1e-300)) if self.log else v for v in (*self.y, y))
@@ -35,7 +37,7 @@ class Axes:
         up = min(max((y - low) / (high - low), 0.0), 1.0)
         return f"{short(left + width * across, 1)} {short(top + height * (1 - up), 1)}"
 
-    def line(self, xs: Sequence[float], ys: Sequence[float]) -> str:
+    def line(self, xs: Sequence[Number], ys: Sequence[Number]) -> str:
         """Path data of a line through points."""
         return "M" + "L".join(self.at(x, y) for x, y in zip(xs, ys, strict=True))
 
@@ -43,7 +45,7 @@ class Axes:
         """What a script needs to place points."""
         return {"box": list(self.box), "x": list(self.x), "y": list(self.y), "log": int(self.log)}
 
-    def frame(self, xticks: dict[float, str], yticks: dict[float, str], xlabel: str, ylabel: str) -> str:
+    def frame(self, xticks: Mapping[Number, str], yticks: Mapping[Number, str], xlabel: str, ylabel: str) -> str:
         """Axes, ticks and their words; the upward axis is named above it."""
         left, top, width, height = self.box
         rules = "".join(f"M{self.at(self.x[0], v)}h{short(width)}" for v in yticks)
@@ -59,7 +61,7 @@ class Axes:
         )
 
 
-def _word(point: str, text: str, anchor: str, down: float, right: float = 0) -> str:
+def _word(point: str, text: str, anchor: str, down: Number, right: Number = 0) -> str:
     x, y = point.split()
     return (
         f'<text x="{short(float(x) + right, 1)}" y="{short(float(y) + down, 1)}" text-anchor="{anchor}">'

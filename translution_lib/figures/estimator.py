@@ -33,7 +33,7 @@ def estimator(
     alt: str,
     caption: str | None = None,
     m: int = 32,
-    norms: Sequence[float] = (1.0, 1.0),
+    norms: Sequence[float | int] = (1.0, 1.0),
     angle: int = 60,
     equal: str = "draws",
 ) -> Output:
@@ -106,13 +106,15 @@ def gaussians(seed: int, m: int) -> np.ndarray:
     return np.stack([radius * np.cos(turn), radius * np.sin(turn)], axis=-1)
 
 
-def _squares(x: float, y: float, angle: float) -> tuple[float, float]:
+def _squares(x: float | int, y: float | int, angle: float | int) -> tuple[float, float]:
     """The squares of ‖x − y‖ and of ‖x + y‖."""
     inner = 2 * x * y * float(np.cos(np.radians(angle)))
     return max(x * x + y * y - inner, 0.0), max(x * x + y * y + inner, 0.0)
 
 
-def estimates(counts: Sequence[int], x: float, y: float, angle: float, seed: int = 0) -> list[np.ndarray]:
+def estimates(
+    counts: Sequence[int], x: float | int, y: float | int, angle: float | int, seed: int = 0
+) -> list[np.ndarray]:
     """Estimates by trigonometric and by positive features from so many draws, divided by exp(x·y), one per trial."""
     u, v = _squares(x, y, angle)
     z = gaussians(seed, max(counts))  # ω(x − y)ᵀ has the variance u, ω(x + y)ᵀ the variance v
@@ -122,7 +124,7 @@ def estimates(counts: Sequence[int], x: float, y: float, angle: float, seed: int
     ]
 
 
-def deviations(counts: Sequence[int], x: float, y: float, angle: float) -> tuple[float, float]:
+def deviations(counts: Sequence[int], x: float | int, y: float | int, angle: float | int) -> tuple[float, float]:
     """The exact relative standard deviations of trigonometric and of positive features."""
     u, v = _squares(x, y, angle)
     return float(np.sqrt(2 / counts[0]) * np.sinh(u / 2)), float(np.sqrt(np.expm1(v) / counts[1]))
@@ -195,7 +197,7 @@ def _off(ratios: np.ndarray) -> str:
     return f"off the axis: {low} left, {high} right" if low or high else ""
 
 
-def _curves(exact: Sequence[Sequence[float]], angle: float, measured: Sequence[float]) -> str:
+def _curves(exact: Sequence[Sequence[float]], angle: int, measured: Sequence[float]) -> str:
     """The exact spread of both kinds against the angle, and what was measured at this angle."""
     ends = _SPREAD.y
     dashes, colours, parts = ("", ' stroke-dasharray="6 3"'), (palette.blue, palette.orange), []

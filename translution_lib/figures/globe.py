@@ -27,12 +27,12 @@ _CHOICE = 'data-lm-suppress-shortcuts="true" style="font:inherit"'
 
 
 def globe(
-    loops: Mapping[str, Mapping[str, Sequence[float]] | float] | None = None,
+    loops: Mapping[str, Mapping[str, Sequence[float | int]] | float | int] | None = None,
     *,
     alt: str,
     caption: str | None = None,
-    bearing: float = 0.0,
-    view: Sequence[float] = (52, 42),
+    bearing: float | int = 0,
+    view: Sequence[float | int] = (52, 42),
     step: int | None = None,
     corner: int = 1,
 ) -> Output:
@@ -96,7 +96,7 @@ def globe(
     return Output(wrap(body, caption, extra, f'class="tl-figure tl-interactive" id="{uid}"'), said)
 
 
-def _loop(name: str, given: Any) -> tuple[list[str], list[list[float]]]:
+def _loop(name: str, given: Any) -> tuple[list[str], list[list[float | int]]]:
     """Names and places of a loop's corners; a circle has one, its start."""
     if not isinstance(given, Mapping):
         if not 5 <= given <= 175:
@@ -111,12 +111,12 @@ def _loop(name: str, given: Any) -> tuple[list[str], list[list[float]]]:
     return list(given), places
 
 
-def _near(place: Sequence[float]) -> list[float]:
+def _near(place: Sequence[float | int]) -> list[float | int]:
     """The place with its longitude between −180 and 180 degrees."""
     return [place[0], place[1] if abs(place[1]) <= 180 else (place[1] + 180) % 360 - 180]
 
 
-def _degrees(angle: float) -> str:
+def _degrees(angle: float | int) -> str:
     return f"{np.degrees(angle) + 0.0:.1f}°".replace("-0.0", "0.0").replace("-", "−")
 
 
@@ -158,7 +158,7 @@ def _choices(loops: Sequence[str], corners: Sequence[str], corner: int) -> str:
     return f'<div class="tl-control" style="{_ROW}">{hint}{loop}{button}{choice("corner", corners, corner)}</div>'
 
 
-def _sliders(place: Sequence[float], step: int, last: int, view: Sequence[float]) -> str:
+def _sliders(place: Sequence[float | int], step: int, last: int, view: Sequence[float | int]) -> str:
     """Sliders from −180, −90 or 0 degrees on; the script writes their texts."""
     tilt, turn = 180 - view[0], view[1] + 180
     return (

@@ -16,7 +16,9 @@ _ROUND = 'stroke-linecap="round" stroke-linejoin="round" '
 Place = Callable[[np.ndarray], str]
 
 
-def drawing(places: sphere.Loop, names: Sequence[str], vectors: np.ndarray, step: int, view: Sequence[float]) -> str:
+def drawing(
+    places: sphere.Loop, names: Sequence[str], vectors: np.ndarray, step: int, view: Sequence[float | int]
+) -> str:
     """The sphere seen from the place `view`, with the vector carried by `step` stations."""
     south, east, up = sphere.frame(view)
     axes = np.array([east, -south, up]).T

@@ -11,6 +11,7 @@ import numpy as np
 from .axes import Axes
 from .encoding import moved
 from .interactive import data_script, slider
+from .levels import codes, panel
 from .output import Output, checked_alt, wrap
 from .panels import short, svg_element
 from .plots import _array
@@ -20,7 +21,6 @@ from .svg import fingerprint
 
 __all__ = ["change", "shifted"]
 
-_LEVELS, _OUTSIDE, _MIDDLE = 31, "~", 79  # level k is the character 79 + k
 _SIDE, _MOST = 128, 300_000  # a map's side in pixels; the largest data in bytes
 _DASHES = ("", "7 4", "2 3", "9 3 2 3", "1 4", "12 4")
 _FLEX = "display:flex;flex-wrap:wrap;justify-content:center;align-items:center;gap:.4em 1.6em"
@@ -34,7 +34,7 @@ def shifted(
     *,
     alt: str,
     caption: str | None = None,
-    changes: Mapping[str, Sequence[float]] | None = None,
+    changes: Mapping[str, Any] | None = None,
     start: int | None = None,
     query: Sequence[int] | None = None,
     unit: str = "pixels to the right",
@@ -60,8 +60,8 @@ def shifted(
         change_label: what the curves show.
 
     Raises:
-        ValueError: if `alt` is empty, no shift is zero, a shift moves a map by no whole number of cells, shapes do not
-            fit, or the data exceed 300 kB.
+        ValueError: if `alt` is empty, no shift is zero, a shift moves a map off its grid or by a part of a cell,
+            shapes do not fit, or the data exceed 300 kB.
 
     Example:
         >>> maps = {"no position": y0, "strategy 2": y2}                     # each (17, 28, 28)
@@ -88,10 +88,10 @@ def shifted(
     highs = {name: float(np.nanmax(np.abs(stack))) or 1.0 for name, stack in stacks.items()}
     places = _places(query, steps, size)
     data = {
-        "alt": alt, "labels": labels, "size": list(size), "pictures": _codes(pictures, 1.0), "places": places,
+        "alt": alt, "labels": labels, "size": list(size), "pictures": codes(pictures, 1.0), "places": places,
         "colours": [palette.blue, palette.orange, palette.grey], "names": list(stacks),
-        "maps": [{"size": list(stack.shape[1:]), "shown": _codes(stack, highs[name]),
-                  "left": _codes(left[name], highs[name])} for name, stack in stacks.items()],
+        "maps": [{"size": list(stack.shape[1:]), "shown": codes(stack, highs[name]),
+                  "left": codes(left[name], highs[name])} for name, stack in stacks.items()],
         "changes": [[round(float(v), 4) for v in curves[name]] for name in stacks],
     }  # fmt: skip
     if (weight := len(json.dumps(data))) > _MOST:
@@ -104,7 +104,7 @@ def shifted(
     xs = _across(steps)
     axes, chart = _chart(xs, data["changes"], start, unit, change_label)
     height = 4 + 176 * size[0] / size[1]
-    digit = _panel("tl-picture", data["pictures"][start], size, 2, 2, 176) + _mark(places[start], 176 / size[1])
+    digit = panel("tl-picture", data["pictures"][start], size, 2, 2, 176) + _mark(places[start], 176 / size[1])
     top = f'<div style="flex:0 1 180px">{svg_element(uid, said, 180, height, digit)}</div>'
     top += f'<div style="flex:0 1 340px">{svg_element(fingerprint(uid), change_label, 340, 230, chart)}</div>'
     cards = "".join(_card(uid, k, entry, data, start) for k, entry in enumerate(data["maps"]))
@@ -116,7 +116,7 @@ def shifted(
 def change(stack: np.ndarray, left: np.ndarray, zero: int) -> np.ndarray:
     """For every shift, the root mean square of what did not follow over that of the map at shift 0."""
     base = float(np.sqrt(np.mean(stack[zero] ** 2))) or 1.0
-    return np.array([np.sqrt(np.nanmean(part**2)) / base if np.isfinite(part).any() else np.nan for part in left])
+    return np.array([np.sqrt(np.nanmean(part**2)) / base for part in left])
 
 
 def _difference(stack: np.ndarray, k: int, zero: int, step: tuple[int, int], size: Sequence[int]) -> np.ndarray:
@@ -127,6 +127,8 @@ def _difference(stack: np.ndarray, k: int, zero: int, step: tuple[int, int], siz
     if any(abs(by - cell) > 1e-9 for by, cell in zip(cells, whole, strict=True)):
         raise ValueError(f"shifts must move a map of {shape} cells by whole cells, got {step} on a picture of {size}")
     came = moved(np.ones(shape), whole) > 0
+    if not came.any():
+        raise ValueError(f"shifts must leave a part of the map of {shape} cells on its grid, got {step}")
     return np.where(came, stack[k] - moved(stack[zero], whole), np.nan)
 
 
@@ -156,44 +158,6 @@ def _places(query: Sequence[int] | None, steps: Sequence[tuple[int, int]], size:
     return [[x, y] if 0 <= y < size[0] and 0 <= x < size[1] else None for y, x in moves]
 
 
-def _codes(stack: np.ndarray, high: float) -> list[str]:
-    """One text for every map, one character for every cell."""
-    levels = np.round(np.clip(np.nan_to_num(stack) / high, -1, 1) * _LEVELS).astype(int)
-    return [
-        "".join(_OUTSIDE if v != v else chr(_MIDDLE + n) for v, n in zip(row, level, strict=True))
-        for row, level in zip(stack.reshape(len(stack), -1), levels.reshape(len(stack), -1), strict=True)
-    ]
-
-
-def _cells(code: str, width: int) -> str:
-    """The cells of a map, one path for each level: what the script's `cells` writes."""
-    paths: dict[str, str] = {}
-    for start in range(0, len(code), width):
-        row, column = code[start : start + width], 0
-        while column < width:
-            run = next((n for n in range(column, width) if row[n] != row[column]), width) - column
-            paths[row[column]] = paths.get(row[column], "") + f"M{column} {start // width}h{run}v1h-{run}z"
-            column += run
-    return "".join(f'<path d="{paths[key]}" {_paint(key)}/>' for key in sorted(paths) if key != chr(_MIDDLE))
-
-
-def _paint(key: str) -> str:
-    if key == _OUTSIDE:
-        return f'fill="{palette.grey}" fill-opacity=".25"'
-    level = ord(key) - _MIDDLE
-    return f'fill="{palette.orange if level < 0 else palette.blue}" fill-opacity="{short(abs(level) / _LEVELS, 3)}"'
-
-
-def _panel(name: str, code: str, size: Sequence[int], left: float, top: float, side: float) -> str:
-    """A map `side` pixels wide, in a frame."""
-    scale = side / size[1]
-    return (
-        f'<g class="{name}" transform="translate({short(left)} {short(top)}) scale({short(scale, 4)})" '
-        f'shape-rendering="crispEdges">{_cells(code, size[1])}</g><rect x="{short(left)}" y="{short(top)}" '
-        f'width="{short(side)}" height="{short(scale * size[0])}" fill="none" stroke="{palette.grey}"/>'
-    )
-
-
 def _mark(place: Sequence[int] | None, scale: float) -> str:
     """A frame around the marked pixel."""
     x, y = place or (0, 0)
@@ -205,10 +169,10 @@ def _mark(place: Sequence[int] | None, scale: float) -> str:
 
 
 def _card(uid: str, k: int, entry: dict[str, Any], data: dict[str, Any], start: int) -> str:
-    """A layer: its map, what did not follow, and the change, beside a piece of its curve."""
+    """A layer: its map, what did not follow, and the change, below the stroke of its curve."""
     name, value, size = data["names"][k], data["changes"][k][start], entry["size"]
     parts = [
-        f'<text x="{left}" y="12" font-size="11">{word}</text>' + _panel(kind, entry[key][start], size, left, 18, _SIDE)
+        f'<text x="{left}" y="12" font-size="11">{word}</text>' + panel(kind, entry[key][start], size, left, 18, _SIDE)
         for left, word, kind, key in ((2, "map", "tl-shown", "shown"),
                                       (_SIDE + 14, "what did not follow", "tl-left", "left"))
     ]  # fmt: skip
@@ -226,7 +190,7 @@ def _dash(k: int) -> str:
     return f'stroke-dasharray="{_DASHES[k % len(_DASHES)]}"' if k % len(_DASHES) else ""
 
 
-def _chart(xs: Sequence[int], rows: Sequence[Sequence[float]], start: int, unit: str, name: str) -> tuple[Axes, str]:
+def _chart(xs: Sequence[int], rows: Sequence[Sequence[float | int]], start: int, unit: str, name: str) -> tuple:
     """The changes against the shift, with a dot for every layer at the current one."""
     top = _nice(max(v for row in rows for v in row if v == v))
     axes = Axes((46, 24, 284, 158), (min(xs), max(xs)), (0, top))

@@ -13,16 +13,16 @@ __all__ = [
 ]  # fmt: skip
 
 EDGE, CIRCLE, FINE, MESH = 20, 60, 30, 12  # steps per edge and per circle; parts of a circle's step, and of a facet
-Loop = Sequence[Sequence[float]]
+Loop = Sequence[Sequence[float | int]]
 
 
-def frame(place: Sequence[float]) -> np.ndarray:
+def frame(place: Sequence[float | int]) -> np.ndarray:
     """South, east and up at a place, as rows."""
     (s, t), (c, u) = np.sin(np.radians(place)), np.cos(np.radians(place))
     return np.array([[c * u, c * t, -s], [-t, u, 0], [s * u, s * t, c]])
 
 
-def unit(place: Sequence[float]) -> np.ndarray:
+def unit(place: Sequence[float | int]) -> np.ndarray:
     """The point of the sphere at a place."""
     return frame(place)[2]
 
@@ -49,7 +49,7 @@ def _arc(a: np.ndarray, b: np.ndarray) -> list[np.ndarray]:
     return [a * np.cos(angle * k / EDGE) + way * np.sin(angle * k / EDGE) for k in range(EDGE)]
 
 
-def carried(loop: Loop, bearing: float) -> np.ndarray:
+def carried(loop: Loop, bearing: float | int) -> np.ndarray:
     """A unit vector at every station, carried without turning.
 
     The first one stands `bearing` degrees counterclockwise of the first edge, or on a circle of the south.
