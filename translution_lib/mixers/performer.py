@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from translution_lib.functional.checks import check_choice, check_sizes
+from translution_lib.functional.feature_states import positive_attention
 from translution_lib.functional.linear_attention import kernel_weights, linear_attention
 from translution_lib.functional.random_features import (
     DRAWS,
@@ -117,11 +118,18 @@ class Performer(SelfAttention):
 
     def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
         """Sum over the keys first, once for all queries: never n × n."""
-        fq, fk = self.features_of(x)
+        q, k = self.projected(x)
         v = rearrange(self.placed(x) @ self.value, "b n (h d) -> b h n d", h=self.heads)
         with no_autocast(x):
-            mixed = linear_attention(fq, fk, v.to(fq.dtype), causal=not self.relations_for(x).complete)
+            q, k, u, omega = self.precise(q, k, v, self.omega)
+            mixed = self.attended(q, k, u, omega, self.relations_for(x).complete)
         return rearrange(mixed.to(v.dtype), "b h n d -> b n (h d)")
+
+    def attended(self, q: Tensor, k: Tensor, v: Tensor, omega: Tensor, complete: bool) -> Tensor:
+        """Return the mixed values of all heads, b h n d; positive features without a mask are never all there."""
+        if complete and self.features == "positive":
+            return positive_attention(q, k, v, omega)
+        return linear_attention(*stabilised(q, k, omega, self.features), v, causal=not complete)
 
     def forward(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
         """Mix the tokens; while training, first redraw ω if it is time."""

@@ -9,7 +9,8 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from translution_lib.functional.linear_attention import denominators, kernel_weights, linear_attention
+from translution_lib.functional.feature_states import positive_kernel
+from translution_lib.functional.linear_attention import denominators, kernel_weights
 from translution_lib.functional.positional_features import positional_features, through_blocks
 from translution_lib.functional.random_features import positive, stabilised, trigonometric
 from translution_lib.functional.rotary import frequencies
@@ -149,6 +150,13 @@ class PerformerS2(Performer):
             f_distance, f_w = stabilised(q_distance, w, omega, self.features)
             return fq, fk, f_distance @ f_w.mT
 
+    def distance_kernel(self, q: Tensor, w: Tensor, omega: Tensor) -> Tensor:
+        """Return ρ of the distance heads, b h/2 n r, up to a factor for each query, which the denominator takes out."""
+        if self.features == "positive":
+            return positive_kernel(q, w, omega)
+        fq, fw = stabilised(q, w, omega, self.features)
+        return fq @ fw.mT
+
     def features_of(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor]:
         """Return the features of queries and keys of the content heads, b h/2 n f: the others have no keys."""
         fq, fk, _ = self.features_by_half(x)
@@ -165,12 +173,13 @@ class PerformerS2(Performer):
 
     def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
         """Sum over the keys in linear time in both halves: never n × n."""
-        relations = self.relations_for(x)
-        fq, fk, rho = self.features_by_half(x)
+        relations, halves = self.relations_for(x), self.halves(x)
         v = rearrange(self.placed(x) @ self.value, "b n (h d) -> b h n d", h=self.heads)
         with no_autocast(x):
-            v_content, v_distance = v.to(fq.dtype).chunk(2, dim=1)
-            content = linear_attention(fq, fk, v_content, causal=not relations.complete)
+            q, k, q_distance, w, omega, u = self.precise(*halves, self.omega, v)
+            v_content, v_distance = u.chunk(2, dim=1)
+            content = self.attended(q, k, v_content, omega, relations.complete)
+            rho = self.distance_kernel(q_distance, w, omega)
             if self.signed:
                 sums, total = line_sum(rho, v_distance, causal=relations.causal, cls=relations.cls)
             else:
