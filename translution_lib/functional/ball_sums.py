@@ -17,7 +17,7 @@ class Balls:
     """The maps E_0 … E_{k−1} on a grid: v ↦ sums of v (b *shape h e), with the longest axis moved behind the others."""
 
     def __init__(self, shape: tuple[int, ...], k: int) -> None:
-        self.shape, self.k = shape, k
+        self.shape, self.k, self.count = shape, k, k
         self.axis = max(range(len(shape)), key=lambda a: (shape[a], a))
         others = [side for a, side in enumerate(shape) if a != self.axis]
         # What leaves the margin at one step would need more than the k − 1 steps to come back to the grid.
@@ -77,7 +77,7 @@ class Line:
     """
 
     def __init__(self, n: int, k: int, causal: bool) -> None:
-        self.n, self.k = n, k
+        self.n, self.k, self.count = n, k, k + 1 if causal else 2 * k + 1
         self.columns = [(c, d) for c, d in enumerate(range(0 if causal else -k, k + 1)) if abs(d) < n]
 
     def moved(self, x: Tensor) -> Tensor:
@@ -114,16 +114,26 @@ def weighted_sums(gamma: Tensor, v: Tensor, family: Balls | Line) -> Tensor:
         v: values, b n h e.
         family: who computes E_r v, and the transposed maps for the gradient.
     """
-    return family.restored(_WeightedSums.apply(family.moved(gamma), family.moved(v), family))
+    return family.restored(_Weighted.apply(family.moved(gamma), family.moved(v), family))
 
 
-class _WeightedSums(torch.autograd.Function):
-    """Autograd would keep E_r v for every r; this keeps γ and v and computes the sums again in backward."""
+class _Sums(torch.autograd.Function):
+    """A product of two tensors and the maps E_r that keeps the two alone; autograd would keep E_r v for every r.
+
+    The gradients of each of the three kinds below are of these kinds again, so that backward has gradients too.
+    """
 
     @staticmethod
-    def forward(ctx, gamma: Tensor, v: Tensor, family: Balls | Line) -> Tensor:
-        ctx.family = family
-        ctx.save_for_backward(gamma, v)
+    def setup_context(ctx, inputs, output):
+        *tensors, ctx.family = inputs
+        ctx.save_for_backward(*tensors)
+
+
+class _Weighted(_Sums):
+    """(γ, v) ↦ Σ_r γ_r(i) (E_r v)_i."""
+
+    @staticmethod
+    def forward(gamma: Tensor, v: Tensor, family: Balls | Line) -> Tensor:
         out = torch.zeros_like(v, memory_format=torch.contiguous_format)
         for r, start, term in family.terms(v):
             length = term.shape[-3]
@@ -131,21 +141,62 @@ class _WeightedSums(torch.autograd.Function):
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, g: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        (gamma, v), g = ctx.saved_tensors, g.contiguous()
-        d_gamma = _gradient_of_factors(gamma, v, g, ctx.family) if ctx.needs_input_grad[0] else None
-        d_v = ctx.family.transposed(gamma, g) if ctx.needs_input_grad[1] else None
-        return d_gamma, d_v, None
+        gamma, v = ctx.saved_tensors
+        return (_Dots.apply(g, v, ctx.family) if ctx.needs_input_grad[0] else None,
+                _Transposed.apply(gamma, g, ctx.family) if ctx.needs_input_grad[1] else None, None)
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        return _folded(_Weighted, info, in_dims, *args)
 
 
-def _gradient_of_factors(gamma: Tensor, v: Tensor, g: Tensor, family: Balls | Line) -> Tensor:
-    """Return g_i · (E_r v)_i for every r."""
-    out = torch.zeros_like(gamma)
-    for r, start, term in family.terms(v):
-        length = term.shape[-3]
-        out.narrow(-3, start, length)[..., r] = (term * g.narrow(-3, start, length)).sum(-1)
-    return out
+class _Dots(_Sums):
+    """(g, v) ↦ g_i · (E_r v)_i for every r: what a factor γ_r(i) gets back."""
+
+    @staticmethod
+    def forward(g: Tensor, v: Tensor, family: Balls | Line) -> Tensor:
+        out = g.new_zeros(*g.shape[:-1], family.count)
+        for r, start, term in family.terms(v):
+            length = term.shape[-3]
+            out.narrow(-3, start, length)[..., r] = (term * g.narrow(-3, start, length)).sum(-1)
+        return out
+
+    @staticmethod
+    def backward(ctx, d: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        g, v = ctx.saved_tensors
+        return (_Weighted.apply(d, v, ctx.family) if ctx.needs_input_grad[0] else None,
+                _Transposed.apply(d, g, ctx.family) if ctx.needs_input_grad[1] else None, None)
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        return _folded(_Dots, info, in_dims, *args)
+
+
+class _Transposed(_Sums):
+    """(γ, g) ↦ Σ_r E_rᵀ(γ_r g): what a value gets back from the queries that read it."""
+
+    @staticmethod
+    def forward(gamma: Tensor, g: Tensor, family: Balls | Line) -> Tensor:
+        return family.transposed(gamma, g.contiguous())
+
+    @staticmethod
+    def backward(ctx, d: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        gamma, g = ctx.saved_tensors
+        return (_Dots.apply(g, d, ctx.family) if ctx.needs_input_grad[0] else None,
+                _Weighted.apply(gamma, d, ctx.family) if ctx.needs_input_grad[1] else None, None)
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        return _folded(_Transposed, info, in_dims, *args)
+
+
+def _folded(kind: type[_Sums], info, in_dims, *args) -> tuple[Tensor, int]:
+    """Run on the mapped dimension as more samples of the batch, the first axis."""
+    tensors = [x.expand(info.batch_size, *x.shape) if d is None else x.movedim(d, 0)
+               for x, d in zip(args[:2], in_dims[:2], strict=True)]
+    out = kind.apply(*(x.flatten(0, 1) for x in tensors), args[2])
+    return out.unflatten(0, (info.batch_size, -1)), 0
 
 
 def _add_moved(into: Tensor, v: Tensor, offset: tuple[int, ...]) -> None:

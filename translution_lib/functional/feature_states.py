@@ -15,6 +15,7 @@ from torch import Tensor
 
 from translution_lib.functional.linear_attention import ratio
 from translution_lib.functional.random_features import log_positive
+from translution_lib.functional.rows import looped
 
 CHUNK = 2**18
 """How many features there are at a time for each thread of a CPU: what stays in its cache."""
@@ -44,7 +45,7 @@ def read_state(q: Float[Tensor, "*b n d"], omega: Float[Tensor, "m d"], state: T
     The factor makes the largest term of every query 1/√m. It counts as a constant: gradients are right for what does
     not depend on it, such as the ratio of two channels.
     """
-    return _Read.apply(q, omega, state, scale)
+    return _Read.apply(q, omega, state, scale)[0]
 
 
 def positive_attention(q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"], v: Float[Tensor, "b h n e"],
@@ -63,7 +64,7 @@ def positive_kernel(q: Float[Tensor, "*b n d"], w: Float[Tensor, "*c r d"],
 
 class _Write(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, k: Tensor, omega: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(k: Tensor, omega: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         state = v.new_zeros(*v.shape[:-2], len(omega), v.shape[-1])
         scale = v.new_full((*v.shape[:-2], 1, len(omega)), -math.inf)
         for part in _parts(k, omega):
@@ -71,15 +72,38 @@ class _Write(torch.autograd.Function):
             larger = torch.maximum(scale, logs.amax(-2, keepdim=True))
             state.mul_((scale - larger).exp_().mT).add_(logs.sub_(larger).exp_().mT @ v[..., part, :])
             scale = larger
-        state.div_(math.sqrt(len(omega)))
-        ctx.save_for_backward(k, omega, v, scale)
-        ctx.mark_non_differentiable(scale)
-        return state, scale
+        return state.div_(math.sqrt(len(omega))), scale
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    def setup_context(ctx, inputs, output):
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(*inputs, output[1])
+
+    @staticmethod
     def backward(ctx, g: Tensor, _: Tensor) -> tuple[Tensor, None, Tensor]:
-        k, omega, v, scale = ctx.saved_tensors
+        d_k, d_v = _WriteBackward.apply(g, *ctx.saved_tensors)
+        return d_k, None, d_v
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        return looped(_Write, info, in_dims, *args)
+
+
+class _Backward(torch.autograd.Function):
+    """A gradient as a function of its own, which torch.func can map; it has no gradient."""
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise NotImplementedError("features that are computed again have first derivatives only")
+
+
+class _WriteBackward(_Backward):
+    @staticmethod
+    def forward(g: Tensor, k: Tensor, omega: Tensor, v: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         g = g / math.sqrt(len(omega))
         d_k, d_v = torch.empty_like(k), torch.empty_like(v)
         for part in _parts(k, omega):
@@ -88,28 +112,48 @@ class _Write(torch.autograd.Function):
             d_v[..., part, :] = f @ g
             d_logs = f.mul_(v[..., part, :] @ g.mT)
             d_k[..., part, :] = d_logs @ omega - here * d_logs.sum(-1, keepdim=True)
-        return d_k, None, d_v
+        return d_k, d_v
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        return looped(_WriteBackward, info, in_dims, *args)
 
 
 class _Read(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q: Tensor, omega: Tensor, state: Tensor, scale: Tensor) -> Tensor:
-        ctx.save_for_backward(q, omega, state, scale)
+    def forward(q: Tensor, omega: Tensor, state: Tensor, scale: Tensor) -> tuple[Tensor]:
         out = q.new_empty(*q.shape[:-1], state.shape[-1])
         for part in _parts(q, omega):
             out[..., part, :] = _scaled_features(q[..., part, :], omega, scale) @ state
-        return out
+        return (out,)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
     def backward(ctx, g: Tensor) -> tuple[Tensor, None, Tensor, None]:
-        q, omega, state, scale = ctx.saved_tensors
+        d_q, d_state = _ReadBackward.apply(g, *ctx.saved_tensors)
+        return d_q, None, d_state, None
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        return looped(_Read, info, in_dims, *args)
+
+
+class _ReadBackward(_Backward):
+    @staticmethod
+    def forward(g: Tensor, q: Tensor, omega: Tensor, state: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         d_q, d_state = torch.empty_like(q), torch.zeros_like(state)
         for part in _parts(q, omega):
             f, here = _scaled_features(q[..., part, :], omega, scale), g[..., part, :]
             d_state += (f.mT @ here).sum_to_size(state.shape)
             d_q[..., part, :] = f.mul_(here @ state.mT) @ omega
-        return d_q, None, d_state, None
+        return d_q, d_state
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        return looped(_ReadBackward, info, in_dims, *args)
 
 
 def _log_features(x: Tensor, omega: Tensor) -> Tensor:
