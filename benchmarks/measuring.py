@@ -7,8 +7,8 @@ that.
 
 import argparse
 import json
+import multiprocessing
 import resource
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -39,7 +39,6 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
     p.add_argument("--dtype", choices=DTYPES, default="float32", help="bfloat16 runs under autocast")
     p.add_argument("--quick", action="store_true", help="tiny sizes: shows that the command works, measures nothing")
     p.add_argument("--write", type=Path, help="file for the record")
-    p.add_argument("--task", help=argparse.SUPPRESS)
     return p
 
 
@@ -54,16 +53,13 @@ def main(name: str, p: argparse.ArgumentParser, tasks: Callable, measure: Callab
         finish: takes the record, may add a summary to it, and prints.
     """
     args = p.parse_args()
-    if args.task:
-        _answer(json.loads(args.task), measure)
-        return
     torch.set_num_threads(args.threads)
     common = {"threads": args.threads, "runs": 1 if args.quick else args.runs, "seconds": args.seconds,
               "device": args.device, "dtype": args.dtype}
     planned = [{"kind": "ceilings", "quick": args.quick}, *tasks(args)]
-    rows = [run_here(task, common, measure) if args.quick and k else run_task(task, common)
+    rows = [run_here(task, common, measure) if args.quick and k else run_task(task, common, measure)
             for k, task in enumerate(tqdm(planned, desc=name, unit="task", disable=None))]
-    parameters = {k: v for k, v in vars(args).items() if k not in ("write", "task", "authors")}
+    parameters = {k: v for k, v in vars(args).items() if k not in ("write", "authors")}
     record = {"benchmark": name, "schema": SCHEMA, "status": "measured", "parameters": parameters, "rows": rows[1:],
               "ceilings": rows[0], "threads": args.threads, "versions": versions(), "source": commit(),
               "processor": device_name(args.device)}
@@ -77,20 +73,29 @@ def device_name(device: str) -> str:
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else processor()
 
 
-def run_task(task: dict, common: dict) -> dict:
-    """Measure one task in a new process, unless the machine's memory is too small for it."""
+def run_task(task: dict, common: dict, measure: Callable) -> dict:
+    """Measure one task in a new process, unless the machine's memory is too small for it.
+
+    The process is forked from one that has loaded the libraries and computed nothing.
+    """
     needs = task.get("needs_bytes", 0)
     room = memory_available(common["device"])
     public = {k: v for k, v in task.items() if k != "authors"}
     if needs > 0.9 * room:
         reason = f"would need about {needs / GIB:.0f} GiB, {room / GIB:.0f} GiB are free"
         return {**public, "status": "not run", "reason": reason}
-    command = [sys.executable, sys.argv[0], "--task", json.dumps({**task, **common})]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"])[-1]
-        return {**public, "status": "failed", "reason": last.rsplit("/", 1)[-1][:200]}
-    return {**public, "status": "measured", **json.loads(done.stdout.splitlines()[-1])}
+    context = multiprocessing.get_context("forkserver" if sys.platform != "win32" else "spawn")
+    context.set_forkserver_preload(["torch", "translution_lib", "translution_lib.experiments"])
+    answers, to = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=({**task, **common}, measure, to))
+    process.start()
+    to.close()                                                      # so that a process that dies ends the wait
+    try:
+        found = answers.recv()
+    except EOFError:
+        found = {"status": "failed", "reason": "the process ended without an answer"}
+    process.join()
+    return {**public, "status": "measured", **found}
 
 
 def run_here(task: dict, common: dict, measure: Callable) -> dict:
@@ -99,11 +104,15 @@ def run_here(task: dict, common: dict, measure: Callable) -> dict:
     return {**task, "status": "measured", **measure({**task, **common})}
 
 
-def _answer(task: dict, measure: Callable) -> None:
-    """Measure one task in this process and print the result for the one that asked."""
+def _answer(task: dict, measure: Callable, to) -> None:
+    """Measure one task in this process and send the result to the one that asked."""
     torch.set_num_threads(task["threads"])
     torch.manual_seed(0)
-    print(json.dumps(ceilings(task) if task.get("kind") == "ceilings" else measure(task)))
+    try:
+        to.send(ceilings(task) if task.get("kind") == "ceilings" else measure(task))
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0].rsplit("/", 1)[-1][:200]
+        to.send({"status": "failed", "reason": reason})
 
 
 def memory_available(device: str) -> float:

@@ -12,8 +12,9 @@ The results of the forms are compared first. The exponent is the slope of a stra
 import measuring
 import torch
 
+from translution_lib.functional.feature_states import positive_kernel
 from translution_lib.functional.linear_attention import denominators
-from translution_lib.functional.random_features import draw_features, stabilised
+from translution_lib.functional.random_features import draw_features
 from translution_lib.functional.window_sum import window_sum, window_sum_definition, window_sum_unfold
 
 FORMS = {"fast": window_sum, "unfold": window_sum_unfold, "literal": window_sum_definition}
@@ -55,7 +56,7 @@ def make(task: dict) -> tuple:
     w = 0.5 * torch.randn(k + 1, d)
     omega = draw_features("orthogonal", task["features"], d).float()
     inputs = (0.5 * q, w, v) if task["part"] == "heads" else (kernel_values(0.5 * q, w, omega), v)
-    inputs = tuple(x.to(task["device"]).requires_grad_() for x in inputs)
+    inputs = tuple(x.detach().to(task["device"]).requires_grad_() for x in inputs)
     omega, sums = omega.to(task["device"]), FORMS[task["form"]]
 
     def run(*given):
@@ -67,8 +68,7 @@ def make(task: dict) -> tuple:
 
 def kernel_values(q: torch.Tensor, w: torch.Tensor, omega: torch.Tensor) -> torch.Tensor:
     """Return ρ_ir = φ(q_i) φ(w_r)ᵀ for the distances 0 … k, and for the zero vector of the pairs with CLS."""
-    fq, fw = stabilised(q, torch.cat([w, torch.zeros_like(w[:1])]), omega)
-    return fq @ fw.mT
+    return positive_kernel(q, torch.cat([w, torch.zeros_like(w[:1])]), omega)
 
 
 def backward_step(inputs: tuple, run, direction: torch.Tensor, task: dict):
