@@ -79,12 +79,16 @@ def estimator(
     left = svg_element(uid, said, 340, 274, _histograms(both, deviations(counts, x, y, angle)))
     right = svg_element(fingerprint(uid), "The exact relative standard deviations against the angle between x and y",
                         340, 274, _curves(exact, angle, [_deviation(ratios) for ratios in both]))  # fmt: skip
-    cards = "".join(f'<div style="flex:0 1 340px">{svg}</div>' for svg in (left, right))
+    cards = "".join(f'<div style="flex:1 1 290px;max-width:340px">{svg}</div>' for svg in (left, right))
     data = {
         "alt": alt, "counts": _COUNTS, "norms": _NORMS, "angles": _ANGLES, "trials": _TRIALS, "most": _MOST,
         "draws": _DRAWS, "bins": _BINS, "names": _NAMES, "boxes": [_UPPER.data(), _LOWER.data(), _SPREAD.data()],
     }  # fmt: skip
-    body = f'<div style="{_FLEX}">{cards}</div>{_table(rows)}{_controls(m, x, y, angle, equal)}'
+    note = "dashed: the exact value; shaded: one exact standard deviation to either side"
+    body = (
+        f'<div style="{_FLEX}">{cards}</div><div style="font-size:.85em">{note}</div>'
+        f"{_table(rows)}{_controls(m, x, y, angle, equal)}"
+    )
     extra = data_script(data) + f"<script>{ESTIMATOR % {'uid': uid}}</script>"
     return Output(wrap(body, caption, extra, f'class="tl-figure tl-interactive" id="{uid}"'), said)
 
@@ -148,7 +152,7 @@ def _rows(both: Sequence[np.ndarray], exact: Sequence[float]) -> list[list[str]]
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
-    heads = ("estimates / exact value", "mean", "standard deviation", "exactly (shaded)", "below zero")
+    heads = ("", "mean", "deviation", "exact deviation", "below zero")
     cells = "".join(
         f"<span>{head}</span>" + "".join(
             f'<b style="color:{colour};text-align:right">{name}</b>' if k == 0 else
@@ -157,8 +161,8 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
         )
         for k, head in enumerate(heads)
     )  # fmt: skip
-    grid = "display:grid;grid-template-columns:auto auto auto;justify-content:center;gap:.1em 1em;text-align:left"
-    return f'<div style="{grid};font-size:.92em;margin:.4em 0">{cells}</div>'
+    grid = "display:grid;grid-template-columns:auto auto auto;justify-content:center;gap:.1em 1em;margin:.4em 0"
+    return f'<div style="{grid};text-align:left;white-space:nowrap;font-size:.92em">{cells}</div>'
 
 
 def _histograms(both: Sequence[np.ndarray], exact: Sequence[float]) -> str:

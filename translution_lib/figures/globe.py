@@ -86,11 +86,10 @@ def globe(
         "arrow": ARROW, "arc": ARC, "every": EVERY, "apart": _APART, "step": step,
         "loops": [{"name": key, "names": n, "places": p} for key, (n, p) in table.items()],
     }  # fmt: skip
-    sliders = _sliders(first, step, last, view)
-    side = f"{_table(rows)}{_choices(list(table), names, corner)}{sliders}"
+    side = _table(rows) + _controls(list(table), names, corner, _sliders(first, step, last, view))
     body = (
-        f'<div style="{_FLEX}"><div style="flex:0 1 {SIZE}px">{svg}</div>'
-        f'<div style="flex:1 1 260px;max-width:430px">{side}</div></div>'
+        f'<div style="{_FLEX}"><div style="flex:1 1 280px;max-width:{SIZE}px">{svg}</div>'
+        f'<div style="flex:3 1 280px;max-width:430px">{side}</div></div>'
     )
     extra = data_script(data) + f"<script>{GLOBE % {'uid': uid}}</script>"
     return Output(wrap(body, caption, extra, f'class="tl-figure tl-interactive" id="{uid}"'), said)
@@ -143,8 +142,8 @@ def _table(rows: Sequence[tuple[str, str]]) -> str:
     return f'<div style="{grid}">{cells}</div>'
 
 
-def _choices(loops: Sequence[str], corners: Sequence[str], corner: int) -> str:
-    """Loop, corner, and a button that carries the vector around; hidden until the script runs."""
+def _controls(loops: Sequence[str], corners: Sequence[str], corner: int, sliders: Sequence[str]) -> str:
+    """Choices, a button that carries the vector around, and the sliders; hidden until the script runs."""
 
     def choice(name: str, texts: Sequence[str], chosen: int) -> str:
         options = "".join(
@@ -152,21 +151,26 @@ def _choices(loops: Sequence[str], corners: Sequence[str], corner: int) -> str:
         )
         return f'<label style="white-space:nowrap">{name} <select name="{name}" {_CHOICE}>{options}</select></label>'
 
-    button = f'<button type="button" class="tl-play" {_CHOICE}>carry around</button>'
+    def row(*parts: str) -> str:
+        return f'<div class="tl-control" style="{_ROW}">{"".join(parts)}</div>'
+
+    along, colatitude, longitude, turn, tilt = sliders
+    hint = row('<span style="font-size:.9em">Drag the globe to turn it, a corner to move it.</span>')
     loop = choice("loop", loops, 0) if len(loops) > 1 else ""
-    hint = '<span style="font-size:.9em">Drag the globe to turn it, a corner to move it.</span>'
-    return f'<div class="tl-control" style="{_ROW}">{hint}{loop}{button}{choice("corner", corners, corner)}</div>'
+    button = f'<button type="button" class="tl-play" {_CHOICE}>carry around</button>'
+    chosen = row(choice("corner", corners, min(corner, len(corners) - 1)))
+    return hint + row(loop, button) + along + chosen + colatitude + longitude + turn + tilt
 
 
-def _sliders(place: Sequence[float | int], step: int, last: int, view: Sequence[float | int]) -> str:
+def _sliders(place: Sequence[float | int], step: int, last: int, view: Sequence[float | int]) -> tuple[str, ...]:
     """Sliders from −180, −90 or 0 degrees on; the script writes their texts."""
     tilt, turn = 180 - view[0], view[1] + 180
     return (
-        slider("along the loop", [f"{k} of {last}" for k in range(last + 1)], step, 11)
-        + slider("corner: colatitude θ", _texts(0, 181), round(place[0]), 9)
-        + slider("corner: longitude φ", _texts(-180, 181), round(place[1]) + 180, 9)
-        + slider("turn the globe", _texts(-180, 181), round(turn), 9)
-        + slider("tilt the globe", _texts(-90, 91), round(tilt), 9)
+        slider("along the loop", [f"{k} of {last}" for k in range(last + 1)], step, 8),
+        slider("θ of the corner", _texts(0, 181), round(place[0]), 8),
+        slider("φ of the corner", _texts(-180, 181), round(place[1]) + 180, 8),
+        slider("turn the globe", _texts(-180, 181), round(turn), 8),
+        slider("tilt the globe", _texts(-90, 91), round(tilt), 8),
     )
 
 
