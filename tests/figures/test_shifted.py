@@ -67,6 +67,17 @@ def test_a_map_of_patches_moves_in_proportion_and_pairs_move_both_ways():
         made(maps={"patches": stack[:2]}, shifts=[0, 1])
 
 
+def test_what_did_not_follow_is_painted_stronger_where_all_of_it_is_small():
+    given = maps()
+    given["absolute"] = given["follows"] + 0.04 * np.arange(7)[:, None, None]
+    for options, gain, high in (({}, 10, 1.5), ({"magnify": 4}, 4, 1.5), ({"maps": {"f": given["follows"]}}, 1, 1.5)):
+        output = made(**({"maps": given} | options))
+        assert ("× " in output.html) is (gain > 1) and (gain == 1 or f"did not follow, × {gain}<" in output.html)
+        left = [decoded(code, (6, 8)) for code in data_of(output)["maps"][-1]["left"]]
+        expected = [0.04 * (k - 3) * gain / (high + 0.24) if gain > 1 else 0 for k in range(7)]
+        np.testing.assert_allclose([np.nanmax(part) for part in left], expected, atol=0.5001 / LEVELS)
+
+
 def test_given_changes_are_drawn_as_they_are():
     data = data_of(made(changes={"follows": np.linspace(0, 0.9, 7), "absolute": np.ones(7)}))
     assert data["changes"][0] == [0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9] and data["axes"]["y"] == [0, 1]

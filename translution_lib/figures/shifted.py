@@ -37,6 +37,7 @@ def shifted(
     changes: Mapping[str, Any] | None = None,
     start: int | None = None,
     query: Sequence[int] | None = None,
+    magnify: int | None = None,
     unit: str = "pixels to the right",
     change_label: str = "change of the output, relative",
 ) -> Output:
@@ -56,6 +57,8 @@ def shifted(
         changes: by name, the numbers of the curves, if they are to be others.
         start: index of the shift shown first, and in print; default: the last one.
         query: a pixel (row, column) of the unshifted picture that is marked, and moves along.
+        magnify: how much stronger what did not follow is painted than the maps; default: as the largest of all
+            layers allows.
         unit: what the shifts below the curves count.
         change_label: what the curves show.
 
@@ -86,12 +89,13 @@ def shifted(
     curves = {name: change(stack, left[name], zero) for name, stack in stacks.items()} if changes is None else {
         name: np.asarray(_array(changes[name]), dtype=float) for name in stacks}  # fmt: skip
     highs = {name: float(np.nanmax(np.abs(stack))) or 1.0 for name, stack in stacks.items()}
+    magnify = _gain([left[name] / highs[name] for name in stacks]) if magnify is None else magnify
     places = _places(query, steps, size)
     data = {
         "alt": alt, "labels": labels, "size": list(size), "pictures": codes(pictures, 1.0), "places": places,
         "colours": [palette.blue, palette.orange, palette.grey], "names": list(stacks),
         "maps": [{"size": list(stack.shape[1:]), "shown": codes(stack, highs[name]),
-                  "left": codes(left[name], highs[name])} for name, stack in stacks.items()],
+                  "left": codes(left[name], highs[name] / magnify)} for name, stack in stacks.items()],
         "changes": [[round(float(v), 4) for v in curves[name]] for name in stacks],
     }  # fmt: skip
     if (weight := len(json.dumps(data))) > _MOST:
@@ -107,7 +111,7 @@ def shifted(
     digit = panel("tl-picture", data["pictures"][start], size, 2, 2, 176) + _mark(places[start], 176 / size[1])
     top = f'<div style="flex:0 1 180px">{svg_element(uid, said, 180, height, digit)}</div>'
     top += f'<div style="flex:0 1 340px">{svg_element(fingerprint(uid), change_label, 340, 230, chart)}</div>'
-    cards = "".join(_card(uid, k, entry, data, start) for k, entry in enumerate(data["maps"]))
+    cards = "".join(_card(uid, k, entry, data, start, magnify) for k, entry in enumerate(data["maps"]))
     extra = data_script(data | {"axes": axes.data(), "xs": xs}) + f"<script>{SHIFTED % {'uid': uid}}</script>"
     body = f'<div style="{_FLEX}">{top}</div>{slider("shift", labels, start, 14)}<div style="{_GRID}">{cards}</div>'
     return Output(wrap(body, caption, extra, f'class="tl-figure tl-interactive" id="{uid}"'), said)
@@ -117,6 +121,12 @@ def change(stack: np.ndarray, left: np.ndarray, zero: int) -> np.ndarray:
     """For every shift, the root mean square of what did not follow over that of the map at shift 0."""
     base = float(np.sqrt(np.mean(stack[zero] ** 2))) or 1.0
     return np.array([np.sqrt(np.nanmean(part**2)) / base for part in left])
+
+
+def _gain(parts: Sequence[np.ndarray]) -> int:
+    """The largest round number by which all parts stay within one."""
+    most = max(float(np.nanmax(np.abs(part))) for part in parts)
+    return max((g for g in (1, 2, 5, 10, 20, 50, 100) if g * most <= 1), default=1) if most > 1e-9 else 1
 
 
 def _difference(stack: np.ndarray, k: int, zero: int, step: tuple[int, int], size: Sequence[int]) -> np.ndarray:
@@ -168,13 +178,14 @@ def _mark(place: Sequence[int] | None, scale: float) -> str:
     )
 
 
-def _card(uid: str, k: int, entry: dict[str, Any], data: dict[str, Any], start: int) -> str:
+def _card(uid: str, k: int, entry: dict[str, Any], data: dict[str, Any], start: int, magnify: int) -> str:
     """A layer: its map, what did not follow, and the change, below the stroke of its curve."""
     name, value, size = data["names"][k], data["changes"][k][start], entry["size"]
+    rest = f"did not follow, × {magnify}" if magnify > 1 else "what did not follow"
     parts = [
         f'<text x="{left}" y="12" font-size="11">{word}</text>' + panel(kind, entry[key][start], size, left, 18, _SIDE)
         for left, word, kind, key in ((2, "map", "tl-shown", "shown"),
-                                      (_SIDE + 14, "what did not follow", "tl-left", "left"))
+                                      (_SIDE + 14, rest, "tl-left", "left"))
     ]  # fmt: skip
     alt = f"{name}: map and what did not follow, change {value:.3f}"
     svg = svg_element(fingerprint(uid, str(k)), alt, 2 * _SIDE + 18, 20 + _SIDE * size[0] / size[1], "".join(parts))
