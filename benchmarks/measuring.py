@@ -6,6 +6,8 @@ that.
 """
 
 import argparse
+import ctypes
+import gc
 import json
 import multiprocessing
 import resource
@@ -142,6 +144,7 @@ def peak_bytes(step: Callable, device: str) -> int:
         step()
         synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
+    give_back()
     clear = Path("/proc/self/clear_refs")
     if clear.exists():
         clear.write_text("5")                                   # the peak starts anew
@@ -150,6 +153,14 @@ def peak_bytes(step: Callable, device: str) -> int:
     step()
     largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return max(0, int(_field("/proc/self/status", "VmHWM", largest) - before))   # pages may have been given back
+
+
+def give_back() -> None:
+    """Hand freed memory back to the system, where the C library can: otherwise a step may find room for itself."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        gc.collect()
+        trim(0)
 
 
 def best_of(step: Callable, task: dict, repeat: int = 1, warm: bool = False) -> dict:

@@ -6,7 +6,8 @@ A head weighs the keys by their L1 distance from the query, clipped at k = 6: ha
 channels, read 32 × 32 pixels and a CLS token. "unfold" copies out the square of (2k − 1)² values around each pixel, as
 the seed's formula does; "literal" has one number per pair; "fast" is the library's. The part "heads" starts from
 queries, position vectors and values, and makes the random features; the part "sums" starts from the kernel values.
-The results of the forms are compared first. The exponent is the slope of a straight line through the logarithms.
+The results of the forms are compared first. The exponent, of one image at a time, is the slope of a straight line
+through the logarithms.
 """
 
 import measuring
@@ -27,10 +28,9 @@ FASTER, LEANER, EXPONENT = 5, 10, 1.1
 
 def tasks(args) -> list[dict]:
     size, grids = (QUICK_SIZES, QUICK_GRIDS) if args.quick else (SIZES, GRIDS)
-    size = {**size, "batch": args.batch or size["batch"]}
     side = grids[1]
     found = [{"part": part, "form": form, "grid": side} for part in ("heads", "sums") for form in FORMS]
-    found += [{"part": "heads", "form": "fast", "grid": grid} for grid in grids if grid != side]
+    found += [{"part": "heads", "form": "fast", "grid": grid, "batch": 1} for grid in grids]
     return [{"kind": "window", **size, **task, "tokens": task["grid"] ** 2 + 1} for task in found]
 
 
@@ -85,10 +85,11 @@ def backward_step(inputs: tuple, run, direction: torch.Tensor, task: dict):
 def finish(record: dict) -> None:
     """Print all rows, compare the forms, weigh the fast one against the bars."""
     for row in record["rows"]:
-        print(measuring.text(row, "part", "form", "grid"))
+        print(measuring.text(row, "part", "form", "grid", "batch"))
     measured = [row for row in record["rows"] if row["status"] == "measured"]
     side = record["rows"][0]["grid"]
-    found = {(row["part"], row["form"]): row for row in measured if row["grid"] == side}
+    batch = record["rows"][0]["batch"]
+    found = {(row["part"], row["form"]): row for row in measured if (row["grid"], row["batch"]) == (side, batch)}
     for (part, form), row in found.items():
         if form != "fast":
             ours = found[part, "fast"]["sums"]
@@ -99,7 +100,7 @@ def finish(record: dict) -> None:
                          for what, key in (("time", "seconds"), ("memory", "peak_bytes"))}
     for name, value in record["summary"].items():
         print(f"{name:32s} {value:10.2f}")
-    fast = [row for row in measured if (row["part"], row["form"]) == ("heads", "fast")]
+    fast = [row for row in measured if row["batch"] == 1]
     record["growth"] = fit = measuring.growth(fast, "tokens")
     print(f"fast: {fit['from']} to {fit['to']} tokens: time grows as n^{fit['seconds']:.2f}, "
           f"memory as n^{fit['peak_bytes']:.2f}")
@@ -114,11 +115,5 @@ def weigh(record: dict, ratios: dict) -> None:
     measuring.bar(record, "exponent of the fast form's time", record["growth"]["seconds"], "at most", EXPONENT)
 
 
-def options():
-    p = measuring.parser(__doc__)
-    p.add_argument("--batch", type=int, help="images at a time, instead of 8")
-    return p
-
-
 if __name__ == "__main__":
-    measuring.main("relative-performer", options(), tasks, measure, finish)
+    measuring.main("relative-performer", measuring.parser(__doc__), tasks, measure, finish)

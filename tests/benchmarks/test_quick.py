@@ -89,8 +89,9 @@ def test_the_forms_of_linear_attention_agree_and_their_growth_is_fitted():
     record = run("linear_attention")[1]
     found = {(row["form"], row["tokens"]): row for row in record["rows"]}
     first = min(n for _, n in found)
-    assert found["performer-literal", first]["disagreement"] < 2e-3
-    assert set(record["growth"]) == {"performer", "softmax", "literal"}
+    assert found["performer-definition", first]["disagreement"] < 2e-3
+    assert found["tables", first]["disagreement"] < 2e-3
+    assert set(record["growth"]) == {"performer", "softmax", "tables"}
     assert all(growth["from"] == first and {"seconds", "peak_bytes"} <= set(growth)
                for growth in record["growth"].values())
 

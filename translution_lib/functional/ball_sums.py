@@ -12,6 +12,9 @@ from itertools import product
 import torch
 from torch import Tensor
 
+GROUP = 2**18
+"""How many values the samples have that a CPU works on at a time."""
+
 
 class Balls:
     """The maps E_0 … E_{k−1} on a grid: v ↦ sums of v (b *shape h e), with the longest axis moved behind the others."""
@@ -46,15 +49,14 @@ class Balls:
             older, newer = newer, older
             yield r, 0, body
 
-    def transposed(self, gamma: Tensor, g: Tensor) -> Tensor:
-        """Return Σ_r E_rᵀ(γ_r g) by the same recursion run backwards (Clenshaw)."""
-        older, newer, total = self._room(g), self._room(g), torch.zeros_like(g)
+    def add_transposed(self, total: Tensor, gamma: Tensor, g: Tensor) -> None:
+        """Add Σ_r E_rᵀ(γ_r g) to a total, by the same recursion run backwards (Clenshaw)."""
+        older, newer = self._room(g), self._room(g)
         for r in reversed(range(self.k)):
             body = self._step(older, newer).addcmul_(g, gamma[..., r:r + 1])
             for offset in self.rings[r]:
                 _add_moved(total, body, offset)
             older, newer = newer, older
-        return total
 
     def _room(self, v: Tensor) -> Tensor:
         size = (*v.shape[:-3], v.shape[-3] + 2 * self.margin, *v.shape[-2:])
@@ -92,14 +94,12 @@ class Line:
             source = v if abs(delta) < self.k else _running_sum(v, reverse=delta < 0)
             yield column, max(0, delta), self._reached(source, -delta)
 
-    def transposed(self, gamma: Tensor, g: Tensor) -> Tensor:
-        """Return Σ_δ E_δᵀ(γ_δ g): what a key gets back from the queries that read it."""
-        total = torch.zeros_like(g)
+    def add_transposed(self, total: Tensor, gamma: Tensor, g: Tensor) -> None:
+        """Add Σ_δ E_δᵀ(γ_δ g) to a total: what a key gets back from the queries that read it."""
         for column, delta in self.columns:
             weighted = gamma[..., column:column + 1] * g
             source = weighted if abs(delta) < self.k else _running_sum(weighted, reverse=delta > 0)
             self._reached(total, -delta).add_(self._reached(source, delta))
-        return total
 
     def _reached(self, x: Tensor, delta: int) -> Tensor:
         """Return the tokens i of x for which i − δ is on the line."""
@@ -135,9 +135,10 @@ class _Weighted(_Sums):
     @staticmethod
     def forward(gamma: Tensor, v: Tensor, family: Balls | Line) -> Tensor:
         out = torch.zeros_like(v, memory_format=torch.contiguous_format)
-        for r, start, term in family.terms(v):
-            length = term.shape[-3]
-            out.narrow(-3, start, length).addcmul_(term, gamma.narrow(-3, start, length)[..., r:r + 1])
+        for here, factors, values in _groups(out, gamma, v):
+            for r, start, term in family.terms(values):
+                length = term.shape[-3]
+                here.narrow(-3, start, length).addcmul_(term, factors.narrow(-3, start, length)[..., r:r + 1])
         return out
 
     @staticmethod
@@ -157,9 +158,10 @@ class _Dots(_Sums):
     @staticmethod
     def forward(g: Tensor, v: Tensor, family: Balls | Line) -> Tensor:
         out = g.new_zeros(*g.shape[:-1], family.count)
-        for r, start, term in family.terms(v):
-            length = term.shape[-3]
-            out.narrow(-3, start, length)[..., r] = (term * g.narrow(-3, start, length)).sum(-1)
+        for here, back, values in _groups(out, g, v):
+            for r, start, term in family.terms(values):
+                length = term.shape[-3]
+                here.narrow(-3, start, length)[..., r] = (term * back.narrow(-3, start, length)).sum(-1)
         return out
 
     @staticmethod
@@ -178,7 +180,10 @@ class _Transposed(_Sums):
 
     @staticmethod
     def forward(gamma: Tensor, g: Tensor, family: Balls | Line) -> Tensor:
-        return family.transposed(gamma, g.contiguous())
+        out = torch.zeros_like(g, memory_format=torch.contiguous_format)
+        for here, factors, back in _groups(out, gamma, g):
+            family.add_transposed(here, factors, back)
+        return out
 
     @staticmethod
     def backward(ctx, d: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
@@ -189,6 +194,13 @@ class _Transposed(_Sums):
     @staticmethod
     def vmap(info, in_dims, *args):
         return _folded(_Transposed, info, in_dims, *args)
+
+
+def _groups(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Give the tensors a few samples at a time on a CPU: what a group needs stays in the cache and serves the next."""
+    last = tensors[-1]
+    step = max(1, GROUP // max(1, last[:1].numel())) if last.device.type == "cpu" else max(1, len(last))
+    return zip(*(t.split(step) for t in tensors), strict=True)
 
 
 def _folded(kind: type[_Sums], info, in_dims, *args) -> tuple[Tensor, int]:
