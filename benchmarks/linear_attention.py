@@ -95,8 +95,7 @@ def finish(record: dict) -> None:
     record["growth"] = {form: measuring.growth([row for (name, _), row in found.items() if name == form], "tokens")
                         for form in FORMS}
     for form, fit in record["growth"].items():
-        print(f"{form}: {fit['from']} to {fit['to']} tokens: time grows as n^{fit['seconds']:.2f}, "
-              f"memory as n^{fit['peak_bytes']:.2f}")
+        print(measuring.growth_line(form, fit))
     last = max(n for form, n in found if form == "softmax")
     ratio = found["softmax", last]["seconds"] / found["performer", last]["seconds"]
     print(f"at {last} tokens softmax attention takes {ratio:.1f} times as long as the Performer")

@@ -279,11 +279,20 @@ def disagreement(ours: list[float], theirs: list[float], whose: str, limit: floa
 
 
 def growth(rows: list[dict], size: str) -> dict:
-    """Return the slopes of straight lines through the logarithms: time, and memory, as powers of a size."""
-    x = [log(row[size]) for row in rows]
-    slopes = {key: linear_regression(x, [log(max(row[key], 1)) if key == "peak_bytes" else log(row[key])
-                                         for row in rows]).slope for key in ("seconds", "peak_bytes")}
-    return {**slopes, "from": min(row[size] for row in rows), "to": max(row[size] for row in rows)}
+    """Return the slopes of straight lines through the logarithms: time, and memory, as powers of a size.
+
+    ``last_seconds`` is the slope between the two largest sizes, where what every call costs anyway weighs least.
+    """
+    x, y = ([log(max(row[key], 1e-9)) for row in rows] for key in (size, "seconds"))
+    weights = [log(max(row["peak_bytes"], 1)) for row in rows]
+    return {"seconds": linear_regression(x, y).slope, "peak_bytes": linear_regression(x, weights).slope,
+            "last_seconds": (y[-1] - y[-2]) / (x[-1] - x[-2]), "from": rows[0][size], "to": rows[-1][size]}
+
+
+def growth_line(name: str, fit: dict) -> str:
+    """Return a fit of :func:`growth` as a line."""
+    return (f"{name}: {fit['from']} to {fit['to']} tokens: time grows as n^{fit['seconds']:.2f} "
+            f"(the last step n^{fit['last_seconds']:.2f}), memory as n^{fit['peak_bytes']:.2f}")
 
 
 def bar(record: dict, what: str, value: float, relation: str, bound: float) -> None:

@@ -101,9 +101,8 @@ def finish(record: dict) -> None:
     for name, value in record["summary"].items():
         print(f"{name:32s} {value:10.2f}")
     fast = [row for row in measured if row["batch"] == 1]
-    record["growth"] = fit = measuring.growth(fast, "tokens")
-    print(f"fast: {fit['from']} to {fit['to']} tokens: time grows as n^{fit['seconds']:.2f}, "
-          f"memory as n^{fit['peak_bytes']:.2f}")
+    record["growth"] = measuring.growth(fast, "tokens")
+    print(measuring.growth_line("fast", record["growth"]))
     weigh(record, {name.removeprefix("heads_unfold_over_fast_"): v for name, v in record["summary"].items()})
 
 
