@@ -1,12 +1,14 @@
 """States of positive features, chunk by chunk: equal to the features all at once, in values and gradients."""
 
+from unittest.mock import patch
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from translution_lib.functional import feature_states
+from translution_lib.functional import feature_states, running_states
 from translution_lib.functional.linear_attention import linear_attention
 from translution_lib.functional.random_features import gaussian_draw, positive, stabilised
 
@@ -98,3 +100,44 @@ def test_features_are_not_kept():
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.add(t.numel()) or t, lambda t: t):
         feature_states.positive_attention(q, k, v, gaussian_draw(64, 8))
     assert max(kept) <= 2 * 400 * 9                                                  # never 2 · 400 · 64
+
+
+@given(sizes, st.integers(1, 10))
+def test_causal_attention_is_that_of_all_features_at_once(size, length):
+    b, h, n, d, m, e = size
+    inputs, omega = drawn((b, h, n, d), (b, h, n, d), (b, h, n, e)), gaussian_draw(m, d)
+    with patch.object(running_states, "chunk_length", lambda *_: length):
+        ours = running_states.causal_attention(*inputs, omega)
+        found = [ours, *gradients(ours, inputs)]
+    q, k, v = inputs
+    theirs = linear_attention(*stabilised(q, k, omega), v, causal=True)
+    assert_close(found, [theirs, *gradients(theirs, inputs)])
+
+
+@pytest.mark.parametrize("length", [1, 2, 9])
+def test_causal_gradients_are_those_of_finite_differences(length):
+    inputs, omega = drawn((2, 2, 5, 3), (2, 2, 5, 3), (2, 2, 5, 2)), gaussian_draw(4, 3)
+    with patch.object(running_states, "chunk_length", lambda *_: length):
+        assert torch.autograd.gradcheck(lambda *a: running_states.causal_attention(*a, omega), inputs)
+
+
+def test_a_key_of_the_future_does_not_hide_the_past():
+    """One scale for all keys makes the sums of the early queries underflow; a scale that runs along does not."""
+    torch.set_default_dtype(torch.float32)
+    q, k, v = torch.randn(1, 1, 40, 4), torch.randn(1, 1, 40, 4), torch.randn(1, 1, 40, 2)
+    omega = gaussian_draw(6, 4).float()
+    k[:, :, :32] *= 30 / k[:, :, :32].norm(dim=-1, keepdim=True)           # their features are below e⁻³⁰⁰
+    k[:, :, -1] = 0                                                        # its features are one
+    with patch.object(running_states, "chunk_length", lambda *_: 8):
+        ours = running_states.causal_attention(q, k, v, omega)
+    early = linear_attention(*stabilised(q[:, :, :8], k[:, :, :8], omega), v[:, :, :8], causal=True)
+    assert_close(ours[:, :, :8], early, rtol=1e-4, atol=1e-5)
+    assert linear_attention(*stabilised(q, k, omega), v, causal=True)[:, :, :8].abs().max() < 1e-3 < early.abs().min()
+
+
+def test_causal_features_are_not_kept():
+    q, k, v = drawn((1, 2, 400, 8), (1, 2, 400, 8), (1, 2, 400, 8))
+    kept: set[int] = set()
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.add(t.numel()) or t, lambda t: t):
+        running_states.causal_attention(q, k, v, gaussian_draw(256, 8))
+    assert max(kept) <= 2 * 400 * 55                                # √(256 · 9) = 48 numbers a token, never 256

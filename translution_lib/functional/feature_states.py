@@ -68,7 +68,7 @@ class _Write(torch.autograd.Function):
         state = v.new_zeros(*v.shape[:-2], len(omega), v.shape[-1])
         scale = v.new_full((*v.shape[:-2], 1, len(omega)), -math.inf)
         for part in _parts(k, omega):
-            logs = _log_features(k[..., part, :], omega)
+            logs = log_features(k[..., part, :], omega)
             larger = torch.maximum(scale, logs.amax(-2, keepdim=True))
             state.mul_((scale - larger).exp_().mT).add_(logs.sub_(larger).exp_().mT @ v[..., part, :])
             scale = larger
@@ -89,26 +89,27 @@ class _Write(torch.autograd.Function):
         return looped(_Write, info, in_dims, *args)
 
 
-class _Backward(torch.autograd.Function):
+class FirstDerivatives(torch.autograd.Function):
     """A gradient as a function of its own, which torch.func can map; it has no gradient."""
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        pass
+        """Keep nothing."""
 
     @staticmethod
     def backward(ctx, *_):
+        """Refuse a second derivative."""
         raise NotImplementedError("features that are computed again have first derivatives only")
 
 
-class _WriteBackward(_Backward):
+class _WriteBackward(FirstDerivatives):
     @staticmethod
     def forward(g: Tensor, k: Tensor, omega: Tensor, v: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         g = g / math.sqrt(len(omega))
         d_k, d_v = torch.empty_like(k), torch.empty_like(v)
         for part in _parts(k, omega):
             here = k[..., part, :]
-            f = _log_features(here, omega).sub_(scale).exp_()
+            f = log_features(here, omega).sub_(scale).exp_()
             d_v[..., part, :] = f @ g
             d_logs = f.mul_(v[..., part, :] @ g.mT)
             d_k[..., part, :] = d_logs @ omega - here * d_logs.sum(-1, keepdim=True)
@@ -124,7 +125,7 @@ class _Read(torch.autograd.Function):
     def forward(q: Tensor, omega: Tensor, state: Tensor, scale: Tensor) -> tuple[Tensor]:
         out = q.new_empty(*q.shape[:-1], state.shape[-1])
         for part in _parts(q, omega):
-            out[..., part, :] = _scaled_features(q[..., part, :], omega, scale) @ state
+            out[..., part, :] = scaled_features(q[..., part, :], omega, scale) @ state
         return (out,)
 
     @staticmethod
@@ -141,12 +142,12 @@ class _Read(torch.autograd.Function):
         return looped(_Read, info, in_dims, *args)
 
 
-class _ReadBackward(_Backward):
+class _ReadBackward(FirstDerivatives):
     @staticmethod
     def forward(g: Tensor, q: Tensor, omega: Tensor, state: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         d_q, d_state = torch.empty_like(q), torch.zeros_like(state)
         for part in _parts(q, omega):
-            f, here = _scaled_features(q[..., part, :], omega, scale), g[..., part, :]
+            f, here = scaled_features(q[..., part, :], omega, scale), g[..., part, :]
             d_state += (f.mT @ here).sum_to_size(state.shape)
             d_q[..., part, :] = f.mul_(here @ state.mT) @ omega
         return d_q, d_state
@@ -156,11 +157,12 @@ class _ReadBackward(_Backward):
         return looped(_ReadBackward, info, in_dims, *args)
 
 
-def _log_features(x: Tensor, omega: Tensor) -> Tensor:
+def log_features(x: Tensor, omega: Tensor) -> Tensor:
+    """Return ω_r x − ‖x‖²/2 in memory of its own."""
     return (x @ omega.mT).sub_(x.square().sum(-1, keepdim=True).div_(2))
 
 
-def _scaled_features(q: Tensor, omega: Tensor, scale: Tensor) -> Tensor:
+def scaled_features(q: Tensor, omega: Tensor, scale: Tensor) -> Tensor:
     """e^{ω_r q + c_r} / √m over the largest of them; the norm of q would cancel against it."""
     logs = (q @ omega.mT).add_(scale)
     return logs.sub_(logs.amax(-1, keepdim=True)).exp_().div_(math.sqrt(len(omega)))

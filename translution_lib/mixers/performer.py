@@ -22,6 +22,7 @@ from translution_lib.functional.random_features import (
     stabilised,
     trigonometric,
 )
+from translution_lib.functional.running_states import causal_attention
 from translution_lib.mixers.attention import SelfAttention
 from translution_lib.relations import Relations
 
@@ -126,9 +127,9 @@ class Performer(SelfAttention):
         return rearrange(mixed.to(v.dtype), "b h n d -> b n (h d)")
 
     def attended(self, q: Tensor, k: Tensor, v: Tensor, omega: Tensor, complete: bool) -> Tensor:
-        """Return the mixed values of all heads, b h n d; positive features without a mask are never all there."""
-        if complete and self.features == "positive":
-            return positive_attention(q, k, v, omega)
+        """Return the mixed values of all heads, b h n d; positive features are never all there."""
+        if self.features == "positive":
+            return (positive_attention if complete else causal_attention)(q, k, v, omega)
         return linear_attention(*stabilised(q, k, omega, self.features), v, causal=not complete)
 
     def forward(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
