@@ -21,9 +21,13 @@ from translution_lib.mixers import (
     GeneralTranslution,
     LoRTranslution,
     NoTranslution,
+    Performer,
+    PerformerS1,
+    PerformerS2,
     RelativeKeyVector,
     RelativeValueVector,
     RelativeVectors,
+    Riemann,
     Rotary,
     RotaryTranslution,
     ScalarBias,
@@ -39,7 +43,8 @@ from translution_lib.relations import Relations, offsets, pairs, shared
 __version__ = "0.1.0"
 
 __all__ = ["GPT", "MIXERS", "AbsoluteTranslution", "Attention", "BilinearAttention", "Convolution",
-           "GatedPositionalAttention", "GeneralTranslution", "LoRTranslution", "NoTranslution", "RelativeKeyVector",
-           "RelativeValueVector", "RelativeVectors", "Relations", "Rotary", "RotaryTranslution", "ScalarBias",
-           "SelfAttention", "Translution", "ValueTranslution", "ViT", "as_translution", "cost", "definition", "facts",
-           "functional", "offsets", "pairs", "shared", "translution"]
+           "GatedPositionalAttention", "GeneralTranslution", "LoRTranslution", "NoTranslution", "Performer",
+           "PerformerS1", "PerformerS2", "RelativeKeyVector", "RelativeValueVector", "RelativeVectors", "Relations",
+           "Riemann", "Rotary", "RotaryTranslution", "ScalarBias", "SelfAttention", "Translution", "ValueTranslution",
+           "ViT", "as_translution", "cost", "definition", "facts", "functional", "offsets", "pairs", "shared",
+           "translution"]

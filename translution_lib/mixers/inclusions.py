@@ -21,7 +21,9 @@ from translution_lib.mixers.factors import Factors, NoTranslution, by_head, ever
 from translution_lib.mixers.gated import GatedPositionalAttention
 from translution_lib.mixers.general import GeneralTranslution
 from translution_lib.mixers.lor import LoRTranslution
+from translution_lib.mixers.performer import Performer
 from translution_lib.mixers.positional import offset_count
+from translution_lib.mixers.relative_performer import PerformerS1, PerformerS2
 from translution_lib.mixers.riemann import Riemann
 from translution_lib.mixers.rotary import Rotary
 from translution_lib.mixers.rotary_translution import RotaryTranslution
@@ -144,6 +146,14 @@ def _refuse_places(layer: Riemann) -> None:
     else:
         return
     raise NoTranslution(layer, why, "thm-taxonomy-absolute")
+
+
+@factors.register(Performer)
+@factors.register(PerformerS1)
+@factors.register(PerformerS2)
+def _performer(layer: Performer) -> Factors:
+    raise NoTranslution(layer, "its weights are sums of random features over their sum: the logarithm of the ratio "
+                        "of two is not affine in the query's features, as form (★) makes it", "def-taxonomy-star")
 
 
 @factors.register(LoRTranslution)

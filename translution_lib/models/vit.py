@@ -68,7 +68,7 @@ class ViT(nn.Module):
         mixer: a name of ``MIXERS``, or one name per layer for a hybrid stack.
         pool: "cls" (a learned CLS token is read out) or "mean" (no CLS token).
         absolute: whether a learned embedding of every place is added once; by default only where a mixer is
-            "absolute" or "absolute-translution".
+            "absolute", "absolute-translution" or "performer-absolute".
         encoding: "relative" (one relation per offset) or "pairs" (one per pair: Table 5's absolute ablation).
         checkpoint: keep the input of every block alone while training, and compute the block again in backward: the
             same outputs and gradients, less memory, one more forward pass.
