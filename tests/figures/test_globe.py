@@ -192,6 +192,31 @@ def test_dragging_turns_the_globe_and_moves_a_corner(opened):
     np.testing.assert_allclose(np.subtract(turned["sliders"][3:], seen["sliders"][3:]), degrees, atol=1.1)
 
 
+def test_a_finger_moves_a_corner_and_turns_the_globe_sideways(opened):
+    browser = opened(figures.globe(alt="A triangle."))
+    command = browser.execute_cdp_cmd
+    browser.execute_script("document.body.style.minHeight = '3000px'")
+    command("Emulation.setTouchEmulationEnabled", {"enabled": True, "maxTouchPoints": 1})
+
+    def drag(selector, right, down):
+        place = "const r = arguments[0].getBoundingClientRect(); return [r.left + r.width / 2, r.top + r.height / 2]"
+        x, y = browser.execute_script(place, browser.find_elements("css selector", selector)[-1])
+        command("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x, "y": y}]})
+        for k in range(1, 9):
+            point = {"x": x + right * k / 8, "y": y + down * k / 8}
+            command("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [point]})
+        command("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+        return browser.execute_script(READ)["sliders"], browser.execute_script("return scrollY")
+
+    try:
+        turned, _ = drag(".tl-globe", 60, 0)
+        assert turned[:3] == [60, 90, 180] and 190 < turned[3] < 210
+        moved, scrolled = drag(".tl-corner:last-of-type circle", 0, -60)
+        assert moved[3:] == turned[3:] and moved[1] < 75 and scrolled == 0
+    finally:
+        command("Emulation.setTouchEmulationEnabled", {"enabled": False})
+
+
 def test_the_button_carries_the_vector_around(opened):
     from selenium.webdriver.support.ui import WebDriverWait
 

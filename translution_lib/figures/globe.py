@@ -166,7 +166,7 @@ def _sliders(place: Sequence[float | int], step: int, last: int, view: Sequence[
     """Sliders from −180, −90 or 0 degrees on; the script writes their texts."""
     tilt, turn = 180 - view[0], view[1] + 180
     return (
-        slider("along the loop", [f"{k} of {last}" for k in range(last + 1)], step, 8),
+        slider("along the loop", [f"{k}/{last}" for k in range(last + 1)], step, 8),
         slider("θ of the corner", _texts(0, 181), round(place[0]), 8),
         slider("φ of the corner", _texts(-180, 181), round(place[1]) + 180, 8),
         slider("turn the globe", _texts(-180, 181), round(turn), 8),

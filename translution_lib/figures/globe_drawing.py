@@ -91,7 +91,7 @@ def _corners(names: Sequence[str], points: np.ndarray) -> str:
     away = away / np.hypot(*away.T)[:, None]
     return "".join(
         f'<g class="tl-corner" transform="translate({_at(p)})" opacity="{0.4 if p[2] < 0 else 1}" '
-        f'style="cursor:move;touch-action:none"><circle r="18" fill="transparent"/><circle r="4.5"/>'
+        f'style="cursor:move"><circle r="18" fill="transparent"/><circle r="4.5"/>'
         f'<text x="{short(15 * a[0], 1)}" y="{short(-15 * a[1], 1)}" dy=".35em" text-anchor="middle" font-size="14" '
         f'font-weight="600">{name}</text></g>'
         for name, p, a in zip(names, points, away, strict=True)

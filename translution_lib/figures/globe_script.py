@@ -81,7 +81,7 @@ g.style.pointerEvents=p[2]<0?'none':'';
 t.setAttribute('x',text(15*w[0]/r));t.setAttribute('y',text(-15*w[1]/r))})},
 go=()=>{const[south,east,up]=frame(view),seen=p=>[dot(p,east),-dot(p,south),dot(p,up)],[P,V]=walk(L()),
 X=P.map(seen),Y=V.map(seen),k=Math.min(+step.value,P.length-1),D=GRID.map(c=>split(c.map(seen))),S=split(X),G=['',''];
-last=P.length-1;step.max=last;tell(step,k,k+' of '+last);
+last=P.length-1;step.max=last;tell(step,k,k+'/'+last);
 tell(colat,Math.round(L()[pick][0]),whole(L()[pick][0]));
 tell(long,Math.round(L()[pick][1])+180,whole(L()[pick][1]));tell(turn,Math.round(view[1])+180,whole(view[1]));
 tell(tilt,180-Math.round(view[0]),whole(90-view[0]));
@@ -113,6 +113,7 @@ svg.addEventListener('pointerdown',e=>{const g=e.target.closest('.tl-corner');he
 if(held>=0){pick=held;corners.value=pick}
 grip=point(e);e.preventDefault();try{svg.setPointerCapture(e.pointerId)}catch(x){}});
 svg.addEventListener('pointermove',e=>{if(held>-2)drag(e)});
+svg.addEventListener('touchstart',e=>{if(e.target.closest('.tl-corner'))e.preventDefault()},{passive:false});
 ['pointerup','pointercancel'].forEach(w=>svg.addEventListener(w,()=>{held=-2}));
 step.addEventListener('input',()=>{playing++;go()});
 [colat,long].forEach(s=>s.addEventListener('input',()=>move(pick,[+colat.value,long.value-180])));
