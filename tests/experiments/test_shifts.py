@@ -84,6 +84,19 @@ def test_a_run_records_its_curve_and_a_model_without_positions_is_flat(tmp_path,
     assert {"static", "dynamic"} <= set(record.evaluations)
 
 
+FLAT = {"performer", "performer-s2"}
+"""No position, and distances in one layer, whose CLS token reads all pixels alike."""
+
+
+@pytest.mark.parametrize("mixer", ["performer", "performer-absolute", "performer-s1", "performer-s2"])
+def test_performers_with_one_token_a_pixel_have_a_curve(tmp_path, mixer):
+    run = config(results_dir=str(tmp_path), mixer=mixer, canvas=10, patch_size=1, shift=1, heads=2)
+    curve = shift_curve(Run.begin(run).complete())
+    assert [(by, e.n) for by, e in curve.items()] == [(-1, 36), (0, 36), (1, 36)]
+    losses = [e.loss for e in curve.values()]
+    assert (max(losses) - min(losses) < 1e-4) == (mixer in FLAT)
+
+
 def test_a_run_without_shifts_has_no_curve(tmp_path):
     record = Run.begin(config(results_dir=str(tmp_path), shift=0)).complete()
     assert shift_curve(record) == {} and set(record.evaluations) == {"static", "dynamic"}

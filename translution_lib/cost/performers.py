@@ -103,8 +103,8 @@ class PerformerLayer(SelfAttentionLayer):
     def sums(self) -> int:
         """Numbers per sample of the fast form: the features, the values and what is summed over the keys.
 
-        Positive features are made chunk by chunk, and again in backward: kept are states with their scales, one of each,
-        or one per chunk in the causal form.
+        Positive features are made chunk by chunk, and again in backward: kept are states with their scales, one, or in
+        the causal form one per chunk.
         """
         n, h, f, e = self.tokens, self.heads, self.features, self.summed
         rows, chunks = (self.padded, self.padded // self.chunk) if self.causal else (n, 1)
