@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
@@ -14,6 +14,7 @@ from translution_lib.mixers.convert import NoTranslution, as_translution
 from translution_lib.mixers.riemann import METRICS, Riemann
 
 SEEDS, PLANES = st.integers(0, 10**6), st.integers(1, 3)
+FEW = settings(max_examples=8)
 inv, exp, power = torch.linalg.inv, torch.matrix_exp, torch.linalg.matrix_power
 
 
@@ -66,6 +67,7 @@ def relative(a):
 
 
 @pytest.mark.identity("eq-riemann-isometry", "eq-riemann-transport", "eq-riemann-common", "thm-riemann-isometry")
+@FEW
 @given(seed=SEEDS, n=st.integers(2, 5), d=st.integers(2, 4))
 def test_lengths_are_kept_exactly_if_the_pulled_back_metrics_agree(seed, n, d):
     T, G, k = near_identity(seed, n, d, d), positive(seed + 1, d), normal(seed + 2, d)
@@ -108,6 +110,7 @@ def test_the_metric_disappears(seed, n, d):
 
 
 @pytest.mark.identity("thm-riemann-absolute")
+@FEW
 @given(seed=SEEDS, kind=st.sampled_from(transport.TRANSPORTS), metric=st.sampled_from(METRICS),
        loop=st.lists(st.integers(0, 5), min_size=1, max_size=6))
 def test_no_loop_turns_anything(seed, kind, metric, loop):
@@ -152,6 +155,7 @@ def test_a_skew_matrix_is_blocks_in_another_basis(seed, planes):
 
 
 @pytest.mark.identity("thm-riemann-rope")
+@FEW
 @given(seed=SEEDS, sides=st.sampled_from([(5,), (2, 3), (3, 2)]), cls=st.booleans())
 def test_at_scale_one_it_is_rope(seed, sides, cls):
     rel = offsets(sides, cls=cls)
@@ -182,6 +186,7 @@ def test_reflections(seed):
 
 
 @pytest.mark.identity("thm-riemann-reflection")
+@FEW
 @given(seed=SEEDS, kind=st.sampled_from(["reflection", "blocks4"]), metric=st.sampled_from([None, "scalar"]),
        sides=st.sampled_from([(5,), (2, 3)]))
 def test_reflections_add_nothing(seed, kind, metric, sides):
@@ -200,6 +205,7 @@ def test_reflections_add_nothing(seed, kind, metric, sides):
 
 
 @pytest.mark.identity("thm-riemann-temperature")
+@FEW
 @given(seed=SEEDS, n=st.integers(2, 6), τ=st.integers(1, 30), kind=st.sampled_from(transport.TRANSPORTS))
 def test_a_shift_is_a_temperature(seed, n, τ, kind):
     made, x = layer(seed, offsets(n), transport=kind), normal(seed, 1, n, 5)
@@ -228,6 +234,7 @@ def test_a_logarithmic_schedule_is_a_power_of_the_place(m, s, base):
 
 
 @pytest.mark.identity("thm-riemann-covector")
+@FEW
 @given(seed=SEEDS, kind=st.sampled_from(["rotation", "reflection", "blocks4"]))
 def test_covectors_are_relative_exactly_if_the_scale_commutes(seed, kind):
     x = normal(seed, 2, 1, 5).expand(-1, 6, -1)
@@ -248,6 +255,7 @@ def test_covectors_are_relative_exactly_if_the_scale_commutes(seed, kind):
 
 
 @pytest.mark.identity("thm-riemann-diagonal", "eq-riemann-appendix")
+@FEW
 @given(seed=SEEDS, m=st.integers(1, 5), n=st.integers(0, 5))
 def test_maps_of_a_diagonal_and_of_a_turning_metric(seed, m, n):
     θ, log_s = normal(seed, 1, 1), -normal(seed + 1, 1, 2).abs() - torch.tensor([0.0, 0.2])
@@ -303,6 +311,7 @@ def test_the_layer_is_relative_exactly_without_a_metric(seed, kind, metric):
 
 
 @pytest.mark.identity("eq-riemann-focus", "thm-riemann-gate")
+@FEW
 @given(seed=SEEDS, sides=st.sampled_from([(6,), (2, 3), (3, 3)]), cls=st.booleans())
 def test_focusing_after_the_softmax_is_a_gated_bias(seed, sides, cls):
     rel = offsets(sides, cls=cls)
@@ -324,6 +333,7 @@ def test_focusing_after_the_softmax_is_a_gated_bias(seed, sides, cls):
 
 
 @pytest.mark.identity("thm-riemann-value")
+@FEW
 @given(seed=SEEDS, c=st.floats(0.1, 5), sides=st.sampled_from([(6,), (2, 3)]))
 def test_focusing_is_value_only_translution_or_a_scalar_bias(seed, c, sides):
     rel, x = offsets(sides), normal(seed, 2, math.prod(sides), 5)

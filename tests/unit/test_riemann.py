@@ -39,7 +39,7 @@ def options(draw):
             "schedule": draw(st.sampled_from(["linear", "log"]))}
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(grid_tables(), options(), st.integers(1, 2), SEEDS)
 def test_forward_equals_the_equations(relations, chosen, batch, seed):
     torch.manual_seed(seed)
@@ -85,6 +85,7 @@ def test_without_a_metric_it_is_rotary_embedding_torch(kind, n, half, seed):
     assert_close(layer(x), layer.output(mixed.transpose(1, 2).flatten(-2)))
 
 
+@settings(max_examples=8)
 @given(grid_tables(), st.sampled_from(["rotation", "reflection", "blocks4"]), SEEDS)
 def test_without_a_metric_it_is_rotary_with_other_angles(relations, kind, seed):
     torch.manual_seed(seed)
@@ -117,6 +118,7 @@ def test_a_skew_matrix_starts_as_rope_and_is_a_matrix_exponential():
 # What the factors do
 
 
+@settings(max_examples=8)
 @given(st.integers(2, 4), options(), SEEDS)
 def test_scores_by_hand(n, chosen, seed):
     """Equation (9) with an inverse by torch.linalg, pair by pair."""
@@ -133,6 +135,7 @@ def test_scores_by_hand(n, chosen, seed):
         assert_close(layer.scores(x)[0, h, i, j], score)
 
 
+@settings(max_examples=8)
 @given(st.integers(2, 6), st.sampled_from(TRANSPORTS), SEEDS)
 def test_a_shift_multiplies_all_scores(n, kind, seed):
     """A text that starts τ places later has s^τ times the scores: read it as the end of a longer text."""
@@ -190,6 +193,7 @@ def test_cls_is_neither_carried_nor_focused():
             assert (layer.focus_bias(x)[:, 0] == 0).all() and (layer.focus_bias(x)[..., 0] == 0).all()
 
 
+@settings(max_examples=8)
 @given(grid_tables(), SEEDS)
 def test_focusing_after_is_a_gate_on_focusing_before(relations, seed):
     """(S ⊙ Ω) V = diag(Z) softmax(a + log λ) V."""
@@ -237,7 +241,7 @@ def test_dropout_is_for_training_only():
 # As a Translution layer
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(grid_tables(), options(), SEEDS)
 def test_conversion(relations, chosen, seed):
     torch.manual_seed(seed)
