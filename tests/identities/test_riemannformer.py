@@ -242,6 +242,9 @@ def test_covectors_are_relative_exactly_if_the_scale_commutes(seed, kind):
         made = layer(seed, offsets(6), transport=kind, metric=metric, form="covector", angles="learned")
         assert relative(made.scores(x)) < 1e-11
         assert_close(as_translution(made)(x), made(x))
+        q, k, at = *made.projected(x), made.frame(column(6))
+        for scores in (transport.transport_scores, transport.transport_scores_definition):
+            assert_close(scores(q, k, at, "covector") / 2, made.scores(x))
         made.form = "inner"
         assert relative(made.scores(x)) > 1e-9
     # Within a plane the two scales must agree; then T_m T_n⁻¹ = S^((n − m)/2) e^((m − n)X).
