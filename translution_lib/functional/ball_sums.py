@@ -17,7 +17,7 @@ GROUP = 2**18
 
 
 class Balls:
-    """The maps E_0 … E_{k−1} on a grid: v ↦ sums of v (b *shape h e), with the longest axis moved behind the others."""
+    """The maps E_0 … E_{k−1} on a grid: v ↦ sums of v (``b *shape h e``), the longest axis moved behind the others."""
 
     def __init__(self, shape: tuple[int, ...], k: int) -> None:
         self.shape, self.k, self.count = shape, k, k
@@ -73,7 +73,7 @@ class Balls:
 
 
 class Line:
-    """The sums of a line of n tokens by δ = query − key: v_{i−δ} for |δ| < k, all tokens with δ ≤ −k, all with δ ≥ k.
+    """The sums of a line of n tokens by δ = query − key: v_{i−δ} for −k < δ < k, all tokens with δ ≤ −k, all with δ ≥ k.
 
     Column 0 is δ = −k, the last one δ = k; with ``causal`` column 0 is δ = 0.
     """

@@ -21,7 +21,7 @@ BOUND = 40.0
 
 
 class Frame(NamedTuple):
-    """What a token's position gives: T, its inverse, and the metric M, each (*h n d d), acting on columns."""
+    """What a token's position gives: T, its inverse, and the metric M, each ``*h n d d``, acting on columns."""
 
     map: Tensor
     inverse: Tensor
@@ -175,7 +175,7 @@ def transport_scores(q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"], a
 
 def log_attenuation(delta: Float[Tensor, "*n a"], sigma: Float[Tensor, "*h"],
                     shape: Float[Tensor, "a a"] | None = None) -> Tensor:
-    """Return log λ = −‖δ‖_A² / 2σ² of the offsets δ, (*h, *n); A is ``shape``, by default the identity.
+    """Return log λ = −‖δ‖_A² / 2σ² of the offsets δ, ``*h *n``; A is ``shape``, by default the identity.
 
     Source: seed 003, below equation (21).
     """

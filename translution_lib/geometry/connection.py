@@ -51,7 +51,7 @@ def curvature(metric: Metric, x: Float[Tensor, "d"]) -> Float[Tensor, "d d d d"]
 
 
 def sectional(metric: Metric, x: Float[Tensor, "d"], u: Float[Tensor, "d"], v: Float[Tensor, "d"]) -> Float[Tensor, ""]:
-    """Return the curvature K of the plane of u and v, g(R(u, v)v, u) / (|u|²|v|² − ⟨u, v⟩²).
+    """Return the curvature K of the plane of u and v, g(R(u, v)v, u) / (‖u‖²‖v‖² − ⟨u, v⟩²).
 
     Raises:
         ValueError: u and v that do not span a plane.

@@ -15,7 +15,7 @@ LADDERS = ("pole", "schild")
 
 
 def exponential(x: Float[Tensor, "*#b n"], u: Float[Tensor, "*#b n"]) -> Float[Tensor, "*_ n"]:
-    """Walk the distance |u| from x in the direction u: cos|u| x + sin|u| u/|u|, equation eq-transport-exponential.
+    """Walk the distance ‖u‖ from x in the direction u: cos‖u‖ x + sin‖u‖ u/‖u‖, equation eq-transport-exponential.
 
     Raises:
         ValueError: an x that is not a unit vector, a u that is not tangent at x.
