@@ -73,7 +73,7 @@ class Balls:
 
 
 class Line:
-    """The sums of a line of n tokens by δ = query − key: v_{i−δ} for −k < δ < k, all tokens with δ ≤ −k, all with δ ≥ k.
+    """Sums of a line of n tokens by δ = query − key: v_{i−δ} for −k < δ < k, and all with δ ≤ −k or δ ≥ k.
 
     Column 0 is δ = −k, the last one δ = k; with ``causal`` column 0 is δ = 0.
     """
