@@ -241,7 +241,8 @@ def test_covectors_are_relative_exactly_if_the_scale_commutes(seed, kind):
     for metric in ("scalar", "pairs"):
         made = layer(seed, offsets(6), transport=kind, metric=metric, form="covector", angles="learned")
         assert relative(made.scores(x)) < 1e-11
-        assert_close(as_translution(made)(x), made(x))
+        varied = normal(seed + 2, 2, 6, 5)
+        assert_close(as_translution(made)(varied), made(varied))
         q, k, at = *made.projected(x), made.frame(column(6))
         for scores in (transport.transport_scores, transport.transport_scores_definition):
             assert_close(scores(q, k, at, "covector") / 2, made.scores(x))
@@ -278,6 +279,11 @@ def test_maps_of_a_diagonal_and_of_a_turning_metric(seed, m, n):
     back = transport.frame(turns.mT, halves, turning=True)
     assert_close(back.metric[0], turns[0].T @ S(m) @ turns[0])
     assert_close(back.map[0], turns[0].T @ S(-m / 2))
+    made = layer(seed, offsets(5), d=2, metric="general", angles="learned")
+    phase = m * made.theta[0, 0, 0]
+    there, s = transport.rotation_block(-phase), made.log_scale()[0, 0]
+    assert_close(made.frame(places).metric[0, 0], there @ torch.diag((m * s).exp()) @ there.T)
+    assert_close(made.frame(places).map[0, 0], there @ torch.diag((-m / 2 * s).exp()))
     q, k = normal(seed + 2, 2, 1, 1, 2, 2)
     score = q[0, 0, 0] @ turns[0].T @ S((m + n) / 2) @ turns[1] @ k[0, 0, 1]
     assert_close(transport.transport_scores_definition(q, k, back)[0, 0, 0, 1], score)
