@@ -120,6 +120,8 @@ class PerformerLayer(SelfAttentionLayer):
         """Gradients of features, of what they are made of, and of queries, keys, values and the input."""
         n, h, wide = self.tokens, self.heads, max(1, 4 // itemsize)
         features = 2 * n * h * self.features
+        if self.causal and self.waves == 1:                        # one chunk's features and pairs; q, k and v
+            features = self.chunk * h * (5 * self.features + 2 * self.chunk) + n * (2 * self.wide + self.summed)
         return 0, wide * features + n * (4 * self.inner + 2 * self.dim)
 
 
