@@ -110,3 +110,14 @@ def test_a_chunk_must_be_a_size():
     one = torch.ones(1, 1, 2, 3)
     with pytest.raises(ValueError, match="chunk must be an integer ≥ 1, got 0"):
         la.causal_sums(one, one, one, chunk=0)
+
+
+def test_negative_kernel_values_stay_negative():
+    """One query with the kernel values 3 and −1: the weights are 3/2 and −1/2 in both forms."""
+    fq, fk = torch.tensor([[[[1.0, 0]]]], dtype=F64), torch.tensor([[[[3.0, 5], [-1, 2]]]], dtype=F64)
+    assert_close(la.kernel_weights(fq @ fk.mT), torch.tensor([[[[1.5, -0.5]]]], dtype=F64))
+    both = fq.expand(1, 1, 2, 2)
+    v = torch.tensor([[[[1.0], [10]]]], dtype=F64)
+    expected = torch.full((1, 1, 2, 1), -3.5, dtype=F64)
+    assert_close(la.linear_attention_definition(both, fk, v), expected)
+    assert_close(la.linear_attention(both, fk, v), expected)
