@@ -162,6 +162,24 @@ def test_the_signed_line_sees_directions():
         assert torch.allclose(layer(x.flip(1)).flip(1), layer(x)) != signed
 
 
+@pytest.mark.parametrize("features", ["positive", "trigonometric"])
+@pytest.mark.parametrize(("relations", "signed", "unread"), [
+    (offsets((2, 3)), False, [4, 5, 6]), (offsets((2, 2), cls=True), False, [3, 4, 5, 6]),
+    (offsets(3), True, [0, 1, 2, 3, 9, 10, 11, 12]), (offsets(4, causal=True), False, [4, 5, 6])])
+def test_a_distance_that_never_occurs_counts_for_nothing(relations, signed, unread, features):
+    """Not even for the stabiliser: its scale is that of the vectors in use, however long the others are."""
+    layer = layer_of(PerformerS2, relations, clip=6, signed=signed, features=features)
+    x = randn(2, relations.n, layer.dim)
+    before, alpha = layer(x), layer.weights(x)
+    with torch.no_grad():
+        layer.distances[unread] = 1e3
+    assert_close(layer(x), before)
+    assert_close(layer.weights(x), alpha)
+    (gradient,) = torch.autograd.grad(layer(x).square().sum(), layer.distances)
+    read = gradient.abs().amax(1) > 0
+    assert not read[unread].any() and read.sum() == len(read) - len(unread)
+
+
 @pytest.mark.parametrize("kind", [PerformerS1, PerformerS2])
 def test_a_shorter_text_is_a_prefix(kind):
     layer = layer_of(kind, offsets(9, causal=True))

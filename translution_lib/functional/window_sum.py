@@ -43,7 +43,8 @@ def window_sum(rho: Float[Tensor, "b h n r"], v: Float[Tensor, "b h n e"], shape
                cls: bool = False) -> Sums:
     """Equal to :func:`window_sum_definition` by sums over balls, eq-relative-performers-balls; same arguments.
 
-    O(k) additions per token and channel on a line and on a plane (k² on a grid of three axes), memory O(n e).
+    O(k) additions per token and channel on a line and on a plane (k² on a grid of three axes), memory O(n e). It
+    subtracts kernel values from each other: its error is that of the largest ρ_r of a query, read or not.
     """
     _check(rho, v, prod(shape) + cls, 1 + cls)
     return _around_cls(lambda r, u: _ball_form(r, u, tuple(shape)), rho, v, cls)

@@ -75,7 +75,9 @@ class PerformerS2(Performer):
 
     A head of the second half has scores q_i w_rᵀ / √d with one learned vector per clipped L1 distance r = 0 … clip,
     and random features of them; its sums run over balls (eq-relative-performers-balls). A pair with CLS has the vector
-    zero. Only the content heads have keys.
+    zero. Only the content heads have keys. The kernel values of a query are comparable numbers of one floating-point
+    type: where a vector that this query does not read has a kernel value millions of times those that it reads (a
+    small grid, the first words of a text, CLS), their digits are lost.
 
     Args:
         relations: a table with a grid, without a mask or the full causal one.
@@ -111,9 +113,19 @@ class PerformerS2(Performer):
             return line_columns(n - rel.cls, self.clip, rel.causal, rel.cls)
         return window_columns(self.shape, self.clip, rel.cls)
 
-    def vectors(self) -> Float[Tensor, "r d"]:
-        """Return w, with a last row of zeros for the pairs with CLS, scaled as keys are."""
-        return F.pad(self.distances * self.head_dim ** -0.25, (0, 0, 0, int(self.relations.cls)))
+    def vectors(self, n: int) -> Float[Tensor, "r d"]:
+        """Return w, with a last row of zeros for the pairs with CLS, scaled as keys are.
+
+        A vector whose distance no pair of n tokens has is replaced by the nearest one in use: the stabiliser takes the
+        largest feature of all rows, and one that nobody reads must not push the others below the smallest number.
+        """
+        w, reach = self.distances, n - 1 if self.relations.causal else sum(self.shape) - len(self.shape)
+        after = max(0, self.clip - reach)
+        before = after if len(w) > self.clip + 1 else 0
+        used = w[before:len(w) - after]
+        if after:
+            w = torch.cat([used[:1].expand(before, -1), used, used[-1:].expand(after, -1)])
+        return F.pad(w * self.head_dim ** -0.25, (0, 0, 0, int(self.relations.cls)))
 
     def projected(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor]:
         """Return the queries of all heads and the keys of the content heads, b h n d and b h/2 n d, scaled."""
@@ -125,7 +137,7 @@ class PerformerS2(Performer):
         """Return queries and keys of the content heads, and queries and vectors of the distance heads."""
         q, k = self.projected(x)
         content, distance = q.chunk(2, dim=1)
-        return content, k, distance, self.vectors().to(distance.dtype).expand(self.heads // 2, -1, -1)
+        return content, k, distance, self.vectors(x.shape[1]).to(distance.dtype).expand(self.heads // 2, -1, -1)
 
     def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
         """a_ij = q_i k_jᵀ / √d in the content heads, q_i w_rᵀ / √d in the others, r the row of the pair."""
