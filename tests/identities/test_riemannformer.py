@@ -275,6 +275,11 @@ def test_maps_of_a_diagonal_and_of_a_turning_metric(seed, m, n):
     for T in failing:
         gap = (T.T @ S(m) @ T - eye).abs().max()
         assert gap > 1e-9 or turns[0, 0, 1].abs() < 1e-4
+    # Scalar maps fit a diagonal metric at no two places: the eigenvalues (s_i/s)^m and (s_i/s)^n would have to agree.
+    fitted = (turns.mT @ torch.stack([S(m), S(n)]) @ turns) / (places[..., None] * log_s[0, 0]).exp()
+    expected = (places * (log_s - log_s[0, 0])).exp()
+    assert_close(torch.linalg.eigvalsh(fitted), expected.sort(-1).values)
+    assert m == n or (fitted[0] - fitted[1]).abs().max() > 1e-9 or (log_s[0, 0] - log_s[0, 1]).abs() < 1e-6
     # The appendix: back turns, and a metric whose axes turn.
     back = transport.frame(turns.mT, halves, turning=True)
     assert_close(back.metric[0], turns[0].T @ S(m) @ turns[0])
@@ -351,6 +356,11 @@ def test_focusing_is_value_only_translution_or_a_scalar_bias(seed, c, sides):
     assert_close(made(x), after(x))
     expected = (λ.T[:, None, :, None] * after.value.unflatten(-1, (2, 4))).flatten(-2)
     assert_close(made.translution.value, expected)
+    still = layer(seed, rel, focus="after", metric=None, angles="learned")
+    with torch.no_grad():
+        still.theta.zero_()
+    query = as_translution(still).translution.query                        # value-only: one matrix for all offsets
+    assert_close(query, query[:1].expand_as(query))
     before = layer(seed, rel, focus="before", metric=None, angles="learned")
     with torch.no_grad():
         before.theta.zero_()
