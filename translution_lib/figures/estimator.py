@@ -57,8 +57,9 @@ def estimator(
         ValueError: if `alt` is empty, or a start value is none that the sliders reach.
 
     Example:
-        >>> figures.estimator(alt="Histograms of 400 estimates of exp(x·y).", m=64, norms=(1.5, 1.5), angle=30)
-        figure: Histograms of 400 estimates … m = 64, …
+        >>> from translution_lib import figures
+        >>> figures.estimator(alt="Estimates of exp(x·y).", m=64, norms=(1.5, 1.5), angle=30)  # doctest: +ELLIPSIS
+        figure: Estimates of exp(x·y). m = 64, norms 1.5 and 1.5, angle 30°: trigonometric features: ...
     """
     alt = checked_alt(alt)
     x, y = (round(float(norm), 1) for norm in norms)

@@ -60,9 +60,11 @@ def globe(
             3° of each other or of each other's antipodes, a circle is within 5° of a pole, or `step` leaves the loop.
 
     Example:
-        >>> figures.globe(alt="A vector carried around a triangle with three right angles turns by 90 degrees.")
-        figure: A vector carried around … Octant triangle: turned by 90.0°, area 1.5708 = 90.0°.
-        >>> figures.globe({"circle": 45}, alt="Transport along a circle of latitude.", step=30)  # half-way
+        >>> from translution_lib import figures
+        >>> figures.globe(alt="A vector carried around a triangle with three right angles turns by 90 degrees."
+        ...               )  # doctest: +ELLIPSIS
+        figure: A vector carried around a triangle with three right angles turns by 90 degrees. Octant triangle: ...
+        >>> half = figures.globe({"circle": 45}, alt="Transport along a circle of latitude.", step=30)
     """
     alt, loops = checked_alt(alt), _LOOPS if loops is None else loops
     table = {name: _loop(name, given) for name, given in loops.items()}

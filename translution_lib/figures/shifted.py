@@ -67,9 +67,10 @@ def shifted(
             shapes do not fit, or the data exceed 300 kB.
 
     Example:
-        >>> maps = {"no position": y0, "strategy 2": y2}                     # each (17, 28, 28)
-        >>> figures.shifted(digit, maps, range(-8, 9), alt="A digit and two layers' outputs, shifted.", start=12)
-        figure: A digit and two layers' outputs, shifted. Shifted by 4: no position 0.000, …
+        With one map (17, 28, 28) per name::
+
+            maps = {"no position": y0, "strategy 2": y2}
+            figures.shifted(digit, maps, range(-8, 9), alt="A digit and two layers' outputs, shifted.", start=12)
     """
     alt, steps = checked_alt(alt), [_pair(step) for step in shifts]
     if not maps or (0, 0) not in steps:
