@@ -41,11 +41,13 @@ def denominators(sums: Tensor) -> Tensor:
 
     Sums of positive features are above zero. Sums of trigonometric features can have any sign, and stay as they are:
     the estimate then has a wrong sign or a wrong size, which no change of the denominator mends. Only a sum that is
-    zero, or too small for a normal number of its type, is replaced by the smallest normal number with its sign, so
-    that an output of finite sums is never 0/0.
+    lost, below tiny / eps of its type (1e-31 in float32), is replaced by that number with its sign: so an output of
+    finite sums is never 0/0, and the gradient through such a row, which the division multiplies by the inverse of the
+    denominator, does not overflow.
     """
-    tiny = torch.finfo(sums.dtype).tiny
-    return torch.where(sums.abs() < tiny, torch.full_like(sums, tiny).copysign(sums), sums)
+    kind = torch.finfo(sums.dtype)
+    least = kind.tiny / kind.eps
+    return torch.where(sums.abs() < least, torch.full_like(sums, least).copysign(sums), sums)
 
 
 def linear_attention(fq: Float[Tensor, "b h n m"], fk: Float[Tensor, "b h n m"], v: Float[Tensor, "b h n e"],

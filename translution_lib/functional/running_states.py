@@ -3,6 +3,8 @@
 A chunk reads the state of all chunks before it and the pairs within itself, then adds its own keys to the state. Its
 features exist for that moment and again in backward. The scale of the state runs along too: it is the largest
 log-feature of the keys so far, so that no key of a later chunk decides how well an earlier query is resolved.
+A later key of the same chunk still does: where it exceeds all earlier keys by a factor beyond the range of the type
+in the features that a query weighs, that query's sum is lost, and its output is near zero.
 Source: chapter "Random features", eq-features-chunks.
 """
 

@@ -37,7 +37,9 @@ class Performer(SelfAttention):
         draw: "orthogonal" or independent ("gaussian") draws ω.
         num_features: number m of draws, shared by the heads; by default ⌊d ln d⌋, at least 1.
         redraw_interval: a new ω after this many forward passes in training mode; None keeps the first. Evaluation
-            never redraws. The counter is saved with ω.
+            never redraws. The counter is saved with ω. A block that a checkpoint runs again uses the ω of that moment:
+            with a redraw between its forward pass and its backward pass, the gradients mix two draws. Let every
+            backward pass follow its own forward pass, as a usual training loop does.
         options: ``absolute``, ``head_dim``, ``output`` as for :class:`SelfAttention`.
 
     Raises:
@@ -153,5 +155,9 @@ def no_autocast(x: Tensor) -> AbstractContextManager:
 
 
 def recomputing() -> bool:
-    """Return whether a checkpoint runs a block again: then backward is under way, and a forward is no new one."""
-    return torch._C._current_graph_task_id() != -1
+    """Return whether a checkpoint runs a block again: then backward is under way, and a forward is no new one.
+
+    torch.utils.checkpoint asks the same private function. Without it, no forward counts as a repetition.
+    """
+    running = getattr(torch._C, "_current_graph_task_id", None)
+    return running is not None and running() != -1
