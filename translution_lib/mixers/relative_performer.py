@@ -119,13 +119,14 @@ class PerformerS2(Performer):
         A vector whose distance no pair of n tokens has is replaced by the nearest one in use: the stabiliser takes the
         largest feature of all rows, and one that nobody reads must not push the others below the smallest number.
         """
-        w, reach = self.distances, n - 1 if self.relations.causal else sum(self.shape) - len(self.shape)
+        w: Tensor = self.distances
+        reach = n - 1 if self.relations.causal else sum(self.shape) - len(self.shape)
         after = max(0, self.clip - reach)
         before = after if len(w) > self.clip + 1 else 0
         used = w[before:len(w) - after]
         if after:
-            w = torch.cat([used[:1].expand(before, -1), used, used[-1:].expand(after, -1)])
-        return F.pad(w * self.head_dim ** -0.25, (0, 0, 0, int(self.relations.cls)))
+            used = torch.cat([used[:1].expand(before, -1), used, used[-1:].expand(after, -1)])
+        return F.pad(used * self.head_dim ** -0.25, (0, 0, 0, int(self.relations.cls)))
 
     def projected(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor]:
         """Return the queries of all heads and the keys of the content heads, b h n d and b h/2 n d, scaled."""
