@@ -6,14 +6,18 @@ that.
 """
 
 import argparse
+import ctypes
+import gc
 import json
+import multiprocessing
 import resource
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from math import log
 from pathlib import Path
+from statistics import linear_regression
 
 import torch
 from tqdm import tqdm
@@ -37,7 +41,6 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
     p.add_argument("--dtype", choices=DTYPES, default="float32", help="bfloat16 runs under autocast")
     p.add_argument("--quick", action="store_true", help="tiny sizes: shows that the command works, measures nothing")
     p.add_argument("--write", type=Path, help="file for the record")
-    p.add_argument("--task", help=argparse.SUPPRESS)
     return p
 
 
@@ -52,16 +55,13 @@ def main(name: str, p: argparse.ArgumentParser, tasks: Callable, measure: Callab
         finish: takes the record, may add a summary to it, and prints.
     """
     args = p.parse_args()
-    if args.task:
-        _answer(json.loads(args.task), measure)
-        return
     torch.set_num_threads(args.threads)
     common = {"threads": args.threads, "runs": 1 if args.quick else args.runs, "seconds": args.seconds,
               "device": args.device, "dtype": args.dtype}
     planned = [{"kind": "ceilings", "quick": args.quick}, *tasks(args)]
-    rows = [run_here(task, common, measure) if args.quick and k else run_task(task, common)
+    rows = [run_here(task, common, measure) if args.quick and k else run_task(task, common, measure)
             for k, task in enumerate(tqdm(planned, desc=name, unit="task", disable=None))]
-    parameters = {k: v for k, v in vars(args).items() if k not in ("write", "task", "authors")}
+    parameters = {k: v for k, v in vars(args).items() if k not in ("write", "authors")}
     record = {"benchmark": name, "schema": SCHEMA, "status": "measured", "parameters": parameters, "rows": rows[1:],
               "ceilings": rows[0], "threads": args.threads, "versions": versions(), "source": commit(),
               "processor": device_name(args.device)}
@@ -75,20 +75,29 @@ def device_name(device: str) -> str:
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else processor()
 
 
-def run_task(task: dict, common: dict) -> dict:
-    """Measure one task in a new process, unless the machine's memory is too small for it."""
+def run_task(task: dict, common: dict, measure: Callable) -> dict:
+    """Measure one task in a new process, unless the machine's memory is too small for it.
+
+    The process is forked from one that has loaded the libraries and computed nothing.
+    """
     needs = task.get("needs_bytes", 0)
     room = memory_available(common["device"])
     public = {k: v for k, v in task.items() if k != "authors"}
     if needs > 0.9 * room:
         reason = f"would need about {needs / GIB:.0f} GiB, {room / GIB:.0f} GiB are free"
         return {**public, "status": "not run", "reason": reason}
-    command = [sys.executable, sys.argv[0], "--task", json.dumps({**task, **common})]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"])[-1]
-        return {**public, "status": "failed", "reason": last.rsplit("/", 1)[-1][:200]}
-    return {**public, "status": "measured", **json.loads(done.stdout.splitlines()[-1])}
+    context = multiprocessing.get_context("forkserver" if sys.platform != "win32" else "spawn")
+    context.set_forkserver_preload(["torch", "translution_lib", "translution_lib.experiments"])
+    answers, to = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=({**task, **common}, measure, to))
+    process.start()
+    to.close()                                                      # so that a process that dies ends the wait
+    try:
+        found = answers.recv()
+    except EOFError:
+        found = {"status": "failed", "reason": "the process ended without an answer"}
+    process.join()
+    return {**public, "status": "measured", **found}
 
 
 def run_here(task: dict, common: dict, measure: Callable) -> dict:
@@ -97,11 +106,15 @@ def run_here(task: dict, common: dict, measure: Callable) -> dict:
     return {**task, "status": "measured", **measure({**task, **common})}
 
 
-def _answer(task: dict, measure: Callable) -> None:
-    """Measure one task in this process and print the result for the one that asked."""
+def _answer(task: dict, measure: Callable, to) -> None:
+    """Measure one task in this process and send the result to the one that asked."""
     torch.set_num_threads(task["threads"])
     torch.manual_seed(0)
-    print(json.dumps(ceilings(task) if task.get("kind") == "ceilings" else measure(task)))
+    try:
+        to.send(ceilings(task) if task.get("kind") == "ceilings" else measure(task))
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0].rsplit("/", 1)[-1][:200]
+        to.send({"status": "failed", "reason": reason})
 
 
 def memory_available(device: str) -> float:
@@ -131,6 +144,7 @@ def peak_bytes(step: Callable, device: str) -> int:
         step()
         synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
+    give_back()
     clear = Path("/proc/self/clear_refs")
     if clear.exists():
         clear.write_text("5")                                   # the peak starts anew
@@ -141,9 +155,21 @@ def peak_bytes(step: Callable, device: str) -> int:
     return max(0, int(_field("/proc/self/status", "VmHWM", largest) - before))   # pages may have been given back
 
 
-def best_of(step: Callable, task: dict, repeat: int = 1) -> dict:
-    """Return the best time of one step among several runs, and all times; every run repeats the step."""
-    step()
+def give_back() -> None:
+    """Hand freed memory back to the system, where the C library can: otherwise a step may find room for itself."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        gc.collect()
+        trim(0)
+
+
+def best_of(step: Callable, task: dict, repeat: int = 1, warm: bool = False) -> dict:
+    """Return the best time of one step among several runs, and all times; every run repeats the step.
+
+    One step goes first and is not timed, unless a ``warm`` one has run already.
+    """
+    if not warm:
+        step()
     times: list[float] = []
     while len(times) < task["runs"] and (len(times) < 2 or sum(times) * repeat < task["seconds"]):
         synchronize(task["device"])
@@ -235,3 +261,42 @@ def layer_step(layer: torch.nn.Module, x: torch.Tensor, direction: torch.Tensor,
             y = layer(x)
         y.float().backward(direction)
     return step
+
+
+def sums(layer: torch.nn.Module, x: torch.Tensor, direction: torch.Tensor) -> list[float]:
+    """Return numbers by which two forms of one layer can be compared: sums of the gradients."""
+    assert x.grad is not None
+    return [float((x.grad.double() * direction.double()).sum()),
+            *(float(p.grad.double().square().sum()) for p in layer.parameters() if p.grad is not None)]
+
+
+def disagreement(ours: list[float], theirs: list[float], whose: str, limit: float = 2e-3) -> float:
+    """Return the largest relative difference of two lists of sums; stop if they do not agree."""
+    worst = max(abs(a - b) / max(abs(a), 1e-30) for a, b in zip(ours, theirs, strict=True))
+    if worst > limit:
+        raise SystemExit(f"two forms of {whose} results disagree by {worst:.1e}: the comparison is void")
+    return worst
+
+
+def growth(rows: list[dict], size: str) -> dict:
+    """Return the slopes of straight lines through the logarithms: time, and memory, as powers of a size.
+
+    ``last_seconds`` is the slope between the two largest sizes, where what every call costs anyway weighs least.
+    """
+    x, y = ([log(max(row[key], 1e-9)) for row in rows] for key in (size, "seconds"))
+    weights = [log(max(row["peak_bytes"], 1)) for row in rows]
+    return {"seconds": linear_regression(x, y).slope, "peak_bytes": linear_regression(x, weights).slope,
+            "last_seconds": (y[-1] - y[-2]) / (x[-1] - x[-2]), "from": rows[0][size], "to": rows[-1][size]}
+
+
+def growth_line(name: str, fit: dict) -> str:
+    """Return a fit of :func:`growth` as a line."""
+    return (f"{name}: {fit['from']} to {fit['to']} tokens: time grows as n^{fit['seconds']:.2f} "
+            f"(the last step n^{fit['last_seconds']:.2f}), memory as n^{fit['peak_bytes']:.2f}")
+
+
+def bar(record: dict, what: str, value: float, relation: str, bound: float) -> None:
+    """Print whether a result reaches what is asked of it, and add it to the record."""
+    met = value <= bound if relation == "at most" else value >= bound
+    record.setdefault("bars", []).append({"what": what, "value": value, relation.replace(" ", "_"): bound, "met": met})
+    print(f"bar: {what} {relation} {bound:g}: {value:.3g}, {'met' if met else 'not met'}")

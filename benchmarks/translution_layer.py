@@ -63,7 +63,7 @@ def measure(task: dict) -> dict:
         measuring.load_libraries(task)
         step = measuring.layer_step(layer, x, direction, task)
         peak = measuring.peak_bytes(step, task["device"])
-        result = {"peak_bytes": peak, "sums": sums(layer, x, direction)}
+        result = {"peak_bytes": peak, "sums": measuring.sums(layer, x, direction)}
         return {**result, **measuring.best_of(step, task), "output": compared(layer, x, reference)}
 
 
@@ -76,13 +76,6 @@ def make(task: dict) -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor | None
     torch.manual_seed(1)
     x = torch.randn(task["batch"], relations.n, task["dim"])
     return authors_layer(layer, x, task) if task["form"] == "authors" else (layer, x, None)
-
-
-def sums(layer: torch.nn.Module, x: torch.Tensor, direction: torch.Tensor) -> list[float]:
-    """Return numbers by which two forms of one layer can be compared: sums of the gradients."""
-    assert x.grad is not None
-    return [float((x.grad.double() * direction.double()).sum()),
-            *(float(p.grad.double().square().sum()) for p in layer.parameters() if p.grad is not None)]
 
 
 def compared(layer: torch.nn.Module, x: torch.Tensor, reference: torch.Tensor | None) -> float | None:

@@ -6,10 +6,11 @@
     >>> model = ViT.named("A/12", mixer="lor-translution", image_size=84, channels=1, classes=10)
 
 Every operator treats an ordered pair of tokens through the parameters of its relation (``relations``); ``functional``
-holds the equations and their fast forms, ``mixers`` the layers, ``models`` a ViT and a GPT, ``cost`` what they cost.
+holds the equations and their fast forms, ``mixers`` the layers, ``models`` a ViT and a GPT, ``cost`` what they cost,
+``geometry`` curved spaces.
 """
 
-from translution_lib import cost, facts, functional
+from translution_lib import cost, facts, functional, geometry
 from translution_lib.functional import translution
 from translution_lib.mixers import (
     MIXERS,
@@ -21,9 +22,13 @@ from translution_lib.mixers import (
     GeneralTranslution,
     LoRTranslution,
     NoTranslution,
+    Performer,
+    PerformerS1,
+    PerformerS2,
     RelativeKeyVector,
     RelativeValueVector,
     RelativeVectors,
+    Riemann,
     Rotary,
     RotaryTranslution,
     ScalarBias,
@@ -39,7 +44,8 @@ from translution_lib.relations import Relations, offsets, pairs, shared
 __version__ = "0.1.0"
 
 __all__ = ["GPT", "MIXERS", "AbsoluteTranslution", "Attention", "BilinearAttention", "Convolution",
-           "GatedPositionalAttention", "GeneralTranslution", "LoRTranslution", "NoTranslution", "RelativeKeyVector",
-           "RelativeValueVector", "RelativeVectors", "Relations", "Rotary", "RotaryTranslution", "ScalarBias",
-           "SelfAttention", "Translution", "ValueTranslution", "ViT", "as_translution", "cost", "definition", "facts",
-           "functional", "offsets", "pairs", "shared", "translution"]
+           "GatedPositionalAttention", "GeneralTranslution", "LoRTranslution", "NoTranslution", "Performer",
+           "PerformerS1", "PerformerS2", "RelativeKeyVector", "RelativeValueVector", "RelativeVectors", "Relations",
+           "Riemann", "Rotary", "RotaryTranslution", "ScalarBias", "SelfAttention", "Translution", "ValueTranslution",
+           "ViT", "as_translution", "cost", "definition", "facts", "functional", "geometry", "offsets", "pairs",
+           "shared", "translution"]

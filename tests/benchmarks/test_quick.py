@@ -16,6 +16,8 @@ KINDS = {
     "translution_layer": {"layer"},
     "scaling": {"sweep"},
     "training_step": {"training-step"},
+    "linear_attention": {"length"},
+    "relative_performer": {"window"},
 }
 
 
@@ -81,3 +83,25 @@ def test_the_plan_of_training_steps_covers_the_tables():
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "benchmarks", capture_output=True, text=True,
                           env=ENVIRONMENT)
     assert done.stdout.split(maxsplit=2) == ["48", "16", "{2, 3, 7}\n"], done.stderr
+
+
+def test_the_forms_of_linear_attention_agree_and_their_growth_is_fitted():
+    record = run("linear_attention")[1]
+    found = {(row["form"], row["tokens"]): row for row in record["rows"]}
+    first = min(n for _, n in found)
+    assert found["performer-definition", first]["disagreement"] < 2e-3
+    assert found["tables", first]["disagreement"] < 2e-3
+    assert set(record["growth"]) == {"performer", "softmax", "tables"}
+    assert all(growth["from"] == first and {"seconds", "peak_bytes"} <= set(growth)
+               for growth in record["growth"].values())
+
+
+def test_the_forms_of_position_heads_agree_and_are_weighed():
+    printed, record = run("relative_performer")
+    found = {(row["part"], row["form"]): row for row in record["rows"]}
+    assert set(found) == {(part, form) for part in ("heads", "sums") for form in ("fast", "unfold", "literal")}
+    assert all(row["disagreement"] < 2e-3 for row in record["rows"] if row["form"] != "fast")
+    assert [bar["met"] for bar in record["bars"]] == [
+        bar["value"] >= bar["at_least"] if "at_least" in bar else bar["value"] <= bar["at_most"]
+        for bar in record["bars"]]
+    assert len(record["bars"]) == printed.count("bar: ") == 3

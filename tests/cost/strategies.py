@@ -12,7 +12,13 @@ ATTENTION = sorted(set(MIXERS) - {"convolution"})
 
 def widths(names) -> st.SearchStrategy[int]:
     """Draw channels of a head; a rotation on a grid turns two pairs of them at least."""
-    return st.sampled_from([4, 8] if any("rotary" in name for name in names) else [1, 2, 3, 4])
+    turning = any("rotary" in name or name == "riemann" for name in names)
+    return st.sampled_from([4, 8] if turning else [1, 2, 3, 4])
+
+
+def head_counts(names) -> st.SearchStrategy[int]:
+    """Draw a number of heads, even where half of them read distances."""
+    return st.sampled_from([2, 4]) if "performer-s2" in names else st.integers(1, 3)
 
 
 @st.composite
@@ -22,9 +28,15 @@ def options(draw, names=tuple(ATTENTION)) -> dict:
     rank = draw(st.sampled_from([low, (low, core)]))
     drawn = {"relative": draw(st.sampled_from(["", "q", "k", "v", "qk", "kv", "qv", "qkv"])), "relative_dim": rank,
              "shared": draw(st.booleans()), "head_dim": draw(widths(names)),
-             "clip": draw(st.sampled_from([None, 0, 1])), "per_head": draw(st.booleans()),
+             "clip": draw(st.sampled_from([1, 2, 9] if "performer-s2" in names else [None, 0, 1])),
+             "per_head": draw(st.booleans()),
              "bias": draw(st.sampled_from(["table", "alibi"])),
-             "form": draw(st.sampled_from(["printed", "original"])),
+             "form": draw(st.sampled_from(["inner", "covector"] if "riemann" in names else ["printed", "original"])),
+             "features": draw(st.sampled_from(["positive", "trigonometric"])), "length_scales": draw(st.integers(1, 3)),
+             "num_features": draw(st.none() | st.integers(1, 9)),
+             "transport": draw(st.sampled_from(["rotation", "reflection", "blocks4", "skew"])),
+             "metric": draw(st.sampled_from([None, "scalar", "pairs", "diagonal", "general"])),
+             "focus": draw(st.sampled_from([None, "before", "after"])), "alpha": draw(st.sampled_from([None, 0.1])),
              "variant": draw(st.sampled_from(["printed", "released"])),
              "angles": draw(st.sampled_from(["fixed", "learned"])), "functions": draw(st.integers(1, 3)),
              "cls_token": draw(st.sampled_from(["free", "origin"])), "hidden": draw(st.integers(1, 3)),
@@ -36,8 +48,11 @@ def options(draw, names=tuple(ATTENTION)) -> dict:
 @st.composite
 def models(draw, kinds=("vit", "gpt")) -> torch.nn.Module:
     """Draw a small ViT or GPT on the meta device, hybrid stacks and every option included."""
-    heads, depth = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    names = tuple(draw(st.lists(st.sampled_from(ATTENTION), min_size=depth, max_size=depth)))
+    depth = draw(st.integers(1, 3))
+    stacks = st.lists(st.sampled_from(ATTENTION), min_size=depth, max_size=depth)
+    # Both have an option of the name ``form``.
+    names = tuple(draw(stacks.filter(lambda names: not {"riemann", "gated-bias"} <= set(names))))
+    heads = draw(head_counts(names))
     known = draw(options(plain_names(names)))
     common = {"dim": heads * draw(widths(names)), "depth": depth, "heads": heads, "ff": draw(st.integers(1, 9)),
               "mixer": names, "absolute": draw(st.sampled_from([None, True, False])), **known}

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.cost.strategies import ATTENTION, options, widths
-from tests.unit.strategies import tables, tables_of
+from tests.cost.strategies import ATTENTION, head_counts, options, widths
+from tests.unit.strategies import LINEAR, tables, tables_of
 from translution_lib import MIXERS, LoRTranslution, SelfAttention, Translution, cost, definition, offsets, shared
 from translution_lib.functional import grouped
 
@@ -14,7 +14,7 @@ from translution_lib.functional import grouped
 @st.composite
 def layers(draw, name: str) -> tuple:
     """Draw what a layer is built from: its table, channels, heads and options."""
-    heads = draw(st.integers(1, 3))
+    heads = draw(head_counts([name]))
     return draw(tables_of(name)), heads * draw(widths([name])), heads, draw(options([name]))
 
 
@@ -127,6 +127,14 @@ ENCODINGS = [
     ("rotary", {"cls_token": "origin"}), ("rotary-translution", {}), ("rotary-translution", {"angles": "learned"}),
     ("general-translution", {}), ("general-translution", {"kernel": "radial"}),
     ("general-translution", {"kernel": "table"}), ("absolute-translution", {}),
+    ("performer", {}), ("performer", {"features": "trigonometric", "num_features": 9}),
+    ("performer", {"absolute": True, "draw": "gaussian", "redraw_interval": 2}),
+    ("performer-s1", {}), ("performer-s1", {"features": "trigonometric", "length_scales": 1}),
+    ("performer-s2", {}), ("performer-s2", {"clip": 1}), ("performer-s2", {"clip": 2, "features": "trigonometric"}),
+    ("riemann", {}), ("riemann", {"metric": None, "transport": "reflection"}), ("riemann", {"transport": "blocks4"}),
+    ("riemann", {"transport": "skew", "metric": "pairs"}), ("riemann", {"metric": "general", "angles": "learned"}),
+    ("riemann", {"metric": "diagonal", "alpha": None}), ("riemann", {"focus": "before", "form": "covector"}),
+    ("riemann", {"focus": "after", "transport": "skew", "metric": "general"}), ("riemann", {"schedule": "log"}),
 ]
 
 
@@ -138,7 +146,39 @@ def test_saved_bytes_of_the_encodings(name, settings, cls, batch):
     assert cost.count_saved_bytes(layer, torch.randn(batch, 6 + cls, 8)) == cost.layer.of(layer).saved_bytes(batch)
 
 
-@pytest.mark.parametrize("name", ["key-vector", "value-vector", "scalar-bias", "gated-bias"])
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize(("name", "settings"), [
+    *((name, {}) for name in sorted(LINEAR)), ("performer", {"features": "trigonometric"}),
+    ("performer-s2", {"clip": 2, "signed": True})])
+def test_saved_bytes_of_sums_over_the_past_and_of_signed_lines(name, settings, batch):
+    tables = [offsets(7, cls=True)] if settings.get("signed") else []
+    for relations in (offsets(7, causal=True), offsets(13, causal=True), *tables):
+        layer, x = MIXERS[name](relations, dim=8, heads=2, **settings), torch.randn(batch, relations.n, 8)
+        made = cost.layer.of(layer)
+        assert cost.count_saved_bytes(layer, x) == made.saved_bytes(batch)
+        assert cost.count_macs(layer, x) == batch * made.macs_products - (batch - 1) * made.macs_once
+
+
+def test_features_stay_in_single_precision():
+    """In half precision the tokens take two bytes and what the features need four."""
+    layer, x = MIXERS["performer"](offsets((2, 3)), dim=8, heads=2).bfloat16(), torch.randn(2, 6, 8).bfloat16()
+    counted, made = cost.count_saved_bytes(layer, x), cost.layer.of(layer)
+    half = 2 * 2 * (6 * 8 + 6 * 8)                      # x, and the input of the output map
+    assert made.saved_bytes(2, itemsize=2) - half == made.saved_bytes(2) - 2 * half
+    assert counted == pytest.approx(made.saved_bytes(2, itemsize=2), rel=0.1)
+
+
+def test_a_performer_needs_no_pairs():
+    """Parameters, multiply–adds and bytes by hand; twice the tokens cost twice as much."""
+    made = [cost.layer.named("performer", offsets(n), 8, 2, num_features=5, output=False) for n in (6, 12)]
+    assert made[0].parameters == 3 * 8 * 8
+    assert made[0].macs_true() == 3 * 6 * 64 + 2 * 6 * 8 * 5 + 2 * 6 * 2 * 5 * (4 + 1)
+    assert made[1].macs_true() == 2 * made[0].macs_true() == made[1].macs_products
+    once = 2 * 5 + 2 * 5 * 5                                                         # the state of the keys, its scale
+    assert made[1].saved_bytes() - 4 * once == 2 * (made[0].saved_bytes() - 4 * once)
+
+
+@pytest.mark.parametrize("name", ["key-vector", "value-vector", "scalar-bias", "gated-bias", *sorted(LINEAR)])
 def test_saved_bytes_of_the_literal_encodings(name):
     layer, x = MIXERS[name](offsets((2, 3), cls=True), dim=8, heads=2), torch.randn(2, 7, 8)
     with definition():

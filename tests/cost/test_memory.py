@@ -20,12 +20,12 @@ from translution_lib.models import GPTConfig, ViTConfig
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "memory.py"
 
 
-def vit(mixer: str, dim: int = 48, depth: int = 3, **options) -> ViTConfig:
-    return ViTConfig(40, 8, 3, 10, dim, depth, 3, 4 * dim, (mixer,) * depth, options=options)
+def vit(mixer: str, dim: int = 48, depth: int = 3, heads: int = 3, **options) -> ViTConfig:
+    return ViTConfig(40, 8, 3, 10, dim, depth, heads, 4 * dim, (mixer,) * depth, options=options)
 
 
-def gpt(mixer: str, context: int = 24, vocabulary: int = 500, depth: int = 3) -> GPTConfig:
-    return GPTConfig(vocabulary, context, 48, depth, 3, 192, (mixer,) * depth)
+def gpt(mixer: str, context: int = 24, vocabulary: int = 500, depth: int = 3, heads: int = 3, **options) -> GPTConfig:
+    return GPTConfig(vocabulary, context, 48, depth, heads, 192, (mixer,) * depth, options=options)
 
 
 def close(config, batch: int, where: str = "cpu", **settings) -> cost.Memory:
@@ -67,6 +67,20 @@ def test_smaller_types(mixer, settings, checkpoint):
 def test_encodings(mixer):
     close(vit(mixer), 16)
     close(gpt(mixer), 16, checkpoint=True)
+
+
+@pytest.mark.parametrize(("mixer", "options"), [
+    ("performer", {}), ("performer", {"features": "trigonometric"}), ("performer-s1", {}), ("performer-s2", {}),
+    ("riemann", {}), ("riemann", {"transport": "skew"}), ("riemann", {"focus": "before"}),
+    ("riemann", {"focus": "after"})])
+def test_linear_attention_and_transport(mixer, options):
+    close(vit(mixer, heads=4, **options), 16)
+    close(gpt(mixer, heads=4, **options), 16, checkpoint=True)
+
+
+@pytest.mark.parametrize("mixer", ["performer", "performer-s2"])
+def test_features_in_single_precision(mixer):
+    close(vit(mixer, heads=4), 16, dtype="bfloat16")
 
 
 @pytest.mark.parametrize("optimizer", ["none", "sgd", "momentum", "adam", "adamw"])

@@ -79,3 +79,18 @@ def test_pixels_run_from_zero_to_one():
     pixels = images.pixels(torch.tensor([0]))
     torch.testing.assert_close(pixels, torch.tensor([[[[0.0, 0.2], [0.4, 1.0]]]]))
     assert images.size == 2 and images.classes == 4
+
+
+@pytest.mark.parametrize("size", [8, 11, 16])
+def test_scaled_images_are_those_of_bilinear_interpolation(size):
+    images = digits("test")
+    found = images.scaled(size)
+    expected = digits("test", size=size, interpolation="bilinear")
+    assert found.images.shape == (355, 1, size, size) and found.images.dtype == torch.uint8
+    assert int((found.images.int() - expected.images.int()).abs().max()) <= 1   # bytes are rounded before or after
+    assert torch.equal(found.labels, images.labels) and found.sha256 == images.sha256
+
+
+def test_scaling_down_is_refused():
+    with pytest.raises(ValueError, match="size: got 7, expected at least 8"):
+        digits("test").scaled(7)

@@ -1,5 +1,6 @@
 """Grids: every row of every file is a configuration, a small one runs, and the table says what is missing."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,14 @@ rows:
 """
 
 
+stored = cache(read_grid)
+
+
 @pytest.mark.parametrize("path", sorted(GRIDS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_grid_can_be_read_and_built(path):
-    grid = read_grid(path)
+    grid = stored(path)
     assert grid.name == path.stem and len({config.name for config in grid.runs}) == len(grid.runs)
-    for config in grid.runs:
+    for config, *_ in grid.rows.values():
         with torch.device("meta"):
             assert cost.count_parameters(build_model(config)) > 0
 
@@ -89,3 +93,18 @@ def test_an_unknown_row_is_refused(tmp_path):
     (tmp_path / "small.yaml").write_text(SMALL)
     with pytest.raises(SystemExit):
         main([str(tmp_path / "small.yaml"), "--row", "none"])
+
+
+def test_the_four_performers_are_those_of_table_1_of_seed_002():
+    grid = stored(GRIDS / "table1-performers.yaml")
+    rows = [cell.method for cell in facts.cells("002", 1, "top1")
+            if cell.subject == "MNIST" and cell.method.startswith("Performer")]
+    mixers = ["performer", "performer-absolute", "performer-s1", "performer-s2"]
+    assert [grid.rows[row][0].mixer for row in rows] == mixers
+    assert list(grid.rows) == rows
+    for config in grid.runs:
+        assert (config.sizes.dim, config.sizes.depth, config.sizes.heads) == (256, 6, 8)        # appendix A.2
+        assert (config.batch_size, config.learning_rate, config.shift) == (22, 5e-4, 8)
+        assert config.canvas == config.image_size == 32 and config.patch_size == 1
+    assert [row[0] for row in summary(grid, "nowhere").rows] == rows
+    assert summary(grid, "nowhere").header == ("method", "parameters", "static, %", "seeds")

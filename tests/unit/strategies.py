@@ -3,12 +3,48 @@
 import torch
 from hypothesis import strategies as st
 
-from translution_lib import Relations, definition, offsets, pairs, shared
+from translution_lib import MIXERS, Relations, definition, offsets, pairs, shared
+from translution_lib.mixers import mixer_named
 
 F64 = torch.float64
 ANY_TABLE = {"self-attention", "absolute", "translution", "absolute-translution", "value-translution",
-             "lor-translution"}
-"""The mixers that read the relation ids alone; all others need a table with offsets."""
+             "lor-translution", "performer", "performer-no-position", "performer-absolute"}
+"""The mixers that need no offsets; all others refuse a table without them."""
+LINEAR = {name for name in MIXERS if name.startswith("performer")}
+"""The mixers without attention weights: they refuse windows and dropout, and save their random draws."""
+DRAWN = {"omega", "forwards"}
+"""What they save besides their parameters."""
+
+DIM, HEADS = 8, 2   # four channels a head: what a rotation on a grid needs at least
+EVERY = [(name, {}) for name in sorted(MIXERS)] + [
+    *(("translution", {"relative": r, "head_dim": 3}) for r in ("", "q", "k", "v", "qk", "qv", "kv")),
+    ("lor-translution", {"relative_dim": (1, 3)}), ("lor-translution", {"relative_dim": 0}),
+    ("lor-translution", {"relative_dim": 0, "variant": "released"}),
+    ("lor-translution", {"relative_dim": 2, "shared": False}), ("lor-translution", {"variant": "released"}),
+    ("translution", {"init": "released", "output": False}), ("convolution", {"kernel_size": 2, "output": False}),
+    ("key-vector", {"clip": 1, "per_head": False}), ("key-value-vector", {"clip": 0, "absolute": True}),
+    ("scalar-bias", {"bias": "alibi"}), ("gated-bias", {"form": "printed"}),
+    ("rotary", {"angles": "learned", "layout": "half"}), ("rotary", {"cls_token": "origin", "head_dim": 6}),
+    ("rotary-translution", {"angles": "learned"}), ("general-translution", {"kernel": "radial", "centres": 2}),
+    ("general-translution", {"kernel": "table"}), ("absolute-translution", {"relative": "v"}),
+    ("performer", {"features": "trigonometric", "num_features": 40}), ("performer", {"draw": "gaussian"}),
+    ("performer", {"num_features": 3, "head_dim": 5, "absolute": True}),
+    ("performer-s1", {"length_scales": 1, "features": "trigonometric"}), ("performer-s2", {"clip": 1, "head_dim": 3}),
+    ("performer-s2", {"clip": 2, "features": "trigonometric"}),
+    ("riemann", {"transport": "reflection", "metric": None}), ("riemann", {"transport": "blocks4", "metric": "pairs"}),
+    ("riemann", {"transport": "skew", "metric": "diagonal", "form": "covector"}),
+    ("riemann", {"transport": "skew", "metric": "general", "alpha": None}),
+    ("riemann", {"metric": "general", "focus": "before"}), ("riemann", {"angles": "learned", "focus": "after"}),
+    ("riemann", {"schedule": "log", "form": "covector", "head_dim": 6}),
+]
+"""Every mixer with its defaults, then every option of every mixer at least once."""
+
+
+def build(name: str, relations: Relations | None = None, dim: int = DIM, **options) -> torch.nn.Module:
+    """Build a layer in float64; a convolution has one head and no CLS token."""
+    conv = name == "convolution"
+    relations = relations or offsets((2, 3), cls=not conv)
+    return mixer_named(name)(relations, dim=dim, heads=1 if conv else HEADS, **options).to(F64)
 
 
 @st.composite
@@ -24,10 +60,11 @@ def grids(draw, max_tokens: int = 12, max_dims: int = 3) -> tuple[int, ...]:
 
 
 @st.composite
-def tables(draw) -> Relations:
-    """Draw any kind of relation table, with up to 13 tokens."""
+def tables(draw, windows: bool = True) -> Relations:
+    """Draw any kind of relation table, with up to 13 tokens; without windows none masks more than the future."""
     kind = draw(st.sampled_from(["offsets", "cls", "causal", "pairs", "shared"]))
     window, clip = (draw(st.none() | st.integers(0, 4)) for _ in range(2))
+    window = window if windows else None
     if kind == "pairs":
         return pairs(draw(st.integers(1, 5)))
     if kind == "shared":
@@ -38,10 +75,11 @@ def tables(draw) -> Relations:
 
 
 @st.composite
-def grid_tables(draw) -> Relations:
-    """Draw a table with offsets, which every attention layer serves: a line or a grid, with up to 13 tokens."""
+def grid_tables(draw, windows: bool = True) -> Relations:
+    """Draw a table with offsets: a line or a grid, with up to 13 tokens."""
     kind = draw(st.sampled_from(["offsets", "cls", "causal"]))
     window, clip = (draw(st.none() | st.integers(0, 4)) for _ in range(2))
+    window = window if windows else None
     if kind == "causal":
         return offsets(draw(st.integers(1, 9)), causal=True, window=window, clip=clip)
     return offsets(draw(grids(max_dims=2)), cls=kind == "cls", window=window, clip=clip)
@@ -49,7 +87,7 @@ def grid_tables(draw) -> Relations:
 
 def tables_of(name: str) -> st.SearchStrategy[Relations]:
     """Draw a table that a mixer accepts."""
-    return tables() if name in ANY_TABLE else grid_tables()
+    return (tables if name in ANY_TABLE else grid_tables)(windows=name not in LINEAR)
 
 
 @st.composite

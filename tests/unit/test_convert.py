@@ -8,8 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from tests.unit.strategies import F64, grids
-from translution_lib import Attention, Convolution, LoRTranslution, SelfAttention, Translution, offsets, pairs, shared
+from tests.unit.strategies import F64, LINEAR, grids
+from translution_lib import (
+    MIXERS,
+    Attention,
+    Convolution,
+    LoRTranslution,
+    SelfAttention,
+    Translution,
+    offsets,
+    pairs,
+    shared,
+)
 from translution_lib.mixers import inclusions
 from translution_lib.mixers.bilinear import BilinearAttention
 from translution_lib.mixers.convert import NoTranslution, as_translution, factors
@@ -163,6 +173,7 @@ OUTSIDE = {
     "causal": (lambda: Convolution(offsets(3, causal=True), 4), "sink", "causal"),
     "cls": (lambda: Rotary(offsets(3, cls=True), 4, 2, cls_token="origin"), "place of the other", "absolute"),
     "unknown": (lambda: nn.Linear(2, 2), "no rule", "star"),
+    **{name: (functools.partial(MIXERS[name], offsets(4), 4, 2), "not affine", "star") for name in sorted(LINEAR)},
 }
 
 
@@ -173,6 +184,17 @@ def test_what_is_outside_names_its_obstruction(name):
         as_translution(make())
     assert theorem in error.value.theorem and error.value.theorem in str(error.value)
     assert isinstance(error.value, ValueError)
+
+
+@pytest.mark.parametrize("name", ["self-attention", "scalar-bias", *sorted(LINEAR)])
+def test_the_obstruction_of_random_features(name):
+    """In form (★) log α_ij − log α_ij' is affine in the features of the query i ≠ j, j'; with random features not."""
+    layer = build(MIXERS[name], offsets(4), 2, head_dim=4, dim=8)
+    x, step = torch.randn(1, 4, 8, dtype=F64), torch.zeros(1, 4, 8, dtype=F64)
+    step[0, 0] = torch.randn(8, dtype=F64)
+    ratios = torch.stack([layer.weights(x + t * step)[0, :, 0, 1:].log().diff(dim=-1) for t in (-1, 0, 1)])
+    bend = (ratios[0] - 2 * ratios[1] + ratios[2]).abs().amax(-1)               # per head
+    assert (bend > 1e-3).all() if name in LINEAR else (bend < 1e-9).all()
 
 
 def test_a_subclass_that_computes_something_else_is_refused():

@@ -1,7 +1,7 @@
 """Every form of the operator, under every option, equals the definition; finite differences confirm its gradients.
 
 Forms: projected pairs computed again in backward or kept; with one head the bilinear scores and values without
-recomputation, which need more rows than channels; any subset of relative letters.
+recomputation, which need more rows than channels; any subset of relative letters. Then every option of every layer.
 """
 
 from itertools import combinations
@@ -9,12 +9,13 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from torch.func import functional_call
 
+from tests.unit.strategies import DIM, EVERY, F64, build
+from translution_lib import definition, offsets, pairs, shared
 from translution_lib import functional as fn
-from translution_lib import offsets, pairs, shared
 from translution_lib.functional import grouped, grouped_scores
 
-F64 = torch.float64
 TABLES = {
     "line": lambda: offsets(3), "cls": lambda: offsets((1, 2), cls=True), "causal": lambda: offsets(3, causal=True),
     "window": lambda: offsets(4, window=1), "clip": lambda: offsets(4, clip=1), "pairs": lambda: pairs(2),
@@ -105,3 +106,20 @@ def test_bfloat16_within_its_bound(heads):
     for a, b in zip(results(half), results(exact), strict=True):
         assert a.dtype == torch.bfloat16
         assert (a.double() - b).abs().max() < 0.1 * b.square().mean().sqrt()
+
+
+@pytest.mark.parametrize(("name", "options"), EVERY)
+@pytest.mark.parametrize("table", ["grid", "causal"])
+def test_gradients_of_every_option(name, options, table):
+    """Both forms, along random directions of the input and of every parameter; all parameters away from their start."""
+    layer = build(name, offsets(3, causal=True) if table == "causal" else None, **options)
+    keys = [key for key, _ in layer.named_parameters()]
+    values = [(p + 0.1 * torch.randn_like(p)).detach().requires_grad_() for p in layer.parameters()]
+    x = torch.randn(1, layer.relations.n, DIM, dtype=F64, requires_grad=True)
+
+    def run(x, *values):
+        return functional_call(layer, dict(zip(keys, values, strict=True)), (x,))
+
+    assert torch.autograd.gradcheck(run, (x, *values), fast_mode=True)
+    with definition():
+        assert torch.autograd.gradcheck(run, (x, *values), fast_mode=True)

@@ -10,7 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.func import functional_call, grad, jacrev, vmap
 
-from tests.unit.strategies import ANY_TABLE, F64, assert_forms_agree, gradients, grid_tables, tables
+from tests.unit.strategies import (
+    ANY_TABLE,
+    DIM,
+    DRAWN,
+    EVERY,
+    F64,
+    HEADS,
+    LINEAR,
+    assert_forms_agree,
+    build,
+    gradients,
+    grid_tables,
+    tables,
+)
 from translution_lib import (
     MIXERS,
     Attention,
@@ -27,26 +40,6 @@ from translution_lib.mixers.init import relation_bound
 
 NAMES = sorted(MIXERS)
 ATTENTION = [name for name in NAMES if name != "convolution"]
-DIM, HEADS = 8, 2   # four channels a head: what a rotation on a grid needs at least
-EVERY = [(name, {}) for name in NAMES] + [
-    *(("translution", {"relative": r, "head_dim": 3}) for r in ("", "q", "k", "v", "qk", "qv", "kv")),
-    ("lor-translution", {"relative_dim": (1, 3)}), ("lor-translution", {"relative_dim": 0}),
-    ("lor-translution", {"relative_dim": 0, "variant": "released"}),
-    ("lor-translution", {"relative_dim": 2, "shared": False}), ("lor-translution", {"variant": "released"}),
-    ("translution", {"init": "released", "output": False}), ("convolution", {"kernel_size": 2, "output": False}),
-    ("key-vector", {"clip": 1, "per_head": False}), ("key-value-vector", {"clip": 0, "absolute": True}),
-    ("scalar-bias", {"bias": "alibi"}), ("gated-bias", {"form": "printed"}),
-    ("rotary", {"angles": "learned", "layout": "half"}), ("rotary", {"cls_token": "origin", "head_dim": 6}),
-    ("rotary-translution", {"angles": "learned"}), ("general-translution", {"kernel": "radial", "centres": 2}),
-    ("general-translution", {"kernel": "table"}), ("absolute-translution", {"relative": "v"}),
-]
-
-
-def build(name, relations=None, dim=DIM, **options):
-    """Build a layer in float64; a convolution has one head and no CLS token."""
-    conv = name == "convolution"
-    relations = relations or offsets((2, 3), cls=not conv)
-    return mixer_named(name)(relations, dim=dim, heads=1 if conv else HEADS, **options).to(F64)
 
 
 @pytest.mark.parametrize(("name", "options"), EVERY)
@@ -71,8 +64,9 @@ def test_any_table_serves_translution(rel, relative):
 
 
 @pytest.mark.parametrize("name", ATTENTION)
-@given(relations=grid_tables(), batch=st.integers(1, 2))
-def test_any_grid_serves(name, relations, batch):
+@given(data=st.data(), batch=st.integers(1, 2))
+def test_any_grid_serves(name, data, batch):
+    relations = data.draw(grid_tables(windows=name not in LINEAR))
     layer = build(name, relations)
     x = torch.randn(batch, relations.n, DIM, dtype=F64)
     with definition():
@@ -88,7 +82,7 @@ def test_any_grid_serves(name, relations, batch):
 @pytest.mark.parametrize("relations", [offsets((1, 2), cls=True), offsets((2, 2)), offsets(3, causal=True)], ids=repr)
 def test_gradients_by_finite_differences(name, relations):
     """Both forms, along random directions of the input and of every parameter."""
-    layer = MIXERS[name](relations, dim=4, heads=1).to(F64)
+    layer = MIXERS[name](relations, dim=4, heads=2 if name == "performer-s2" else 1).to(F64)   # half of its heads
     x = torch.randn(1, relations.n, 4, dtype=F64, requires_grad=True)
     parameters = dict(layer.named_parameters())
 
@@ -186,7 +180,8 @@ def test_autocast(name):
     assert all(p.grad.dtype == torch.float32 for p in layer.parameters()) and x.grad.dtype == torch.float32
 
 
-COMPILED = {"self-attention", "translution", "lor-translution", "convolution", "scalar-bias", "rotary"}
+COMPILED = {"self-attention", "translution", "lor-translution", "convolution", "scalar-bias", "rotary", "performer",
+            "riemann"}
 
 
 @pytest.mark.parametrize("name", sorted(COMPILED & set(NAMES)))
@@ -225,7 +220,8 @@ def test_state_dict_round_trip(name, options, tmp_path):
     other.load_state_dict(torch.load(tmp_path / "layer.pt", weights_only=True))
     x = torch.randn(1, layer.relations.n, DIM, dtype=F64)
     assert torch.equal(layer(x), other(x))
-    assert list(layer.state_dict()) == [name for name, _ in layer.named_parameters()]
+    drawn = DRAWN if name in LINEAR else set()
+    assert set(layer.state_dict()) == drawn | {key for key, _ in layer.named_parameters()}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -239,7 +235,16 @@ def test_meta_layer_materialises(name):
     torch.testing.assert_close(layer(x), real(x))
 
 
-@pytest.mark.parametrize("name", ATTENTION)
+@pytest.mark.parametrize("name", sorted(LINEAR))
+def test_without_weights_there_is_no_dropout_and_no_window(name):
+    with pytest.raises(ValueError, match="dropout must be 0: the attention weights are never formed"):
+        build(name, dropout=0.5)
+    for relations in (offsets((3, 3), window=1), offsets(4, causal=True, window=2)):
+        with pytest.raises(ValueError, match="relations must allow all pairs"):
+            build(name, relations)
+
+
+@pytest.mark.parametrize("name", sorted(set(ATTENTION) - LINEAR))
 def test_dropout_is_for_training_only(name):
     layer = build(name, dropout=0.5)
     x = torch.randn(1, layer.relations.n, DIM, dtype=F64)

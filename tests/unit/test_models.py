@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from translution_lib import GPT, MIXERS, SelfAttention, Translution, ViT, definition
+from translution_lib import GPT, MIXERS, SelfAttention, Translution, ViT, cost, definition
 
 SMALL = {"image_size": 6, "patch_size": 3, "channels": 2, "classes": 5, "dim": 8, "depth": 2, "heads": 2, "ff": 12}
 TEXT = {"vocabulary": 11, "context": 6, "dim": 8, "depth": 2, "heads": 2, "ff": 12}
@@ -126,3 +126,12 @@ def test_state_dict_round_trip(tmp_path):
 def test_bad_input_is_named(plain_types, call, word):
     with pytest.raises(ValueError, match=word):
         call()
+
+
+def test_a_model_with_one_token_a_pixel_sees_the_image():
+    """The norm of a single number would be zero whatever the pixel."""
+    model = ViT(4, 1, 1, 3, 8, 1, 2, 8, "self-attention")
+    black, white = model.tokens(torch.zeros(1, 1, 4, 4))[0, 1], model.tokens(torch.ones(1, 1, 4, 4))[0, 1]
+    assert (black - white).abs().max() > 0.1
+    assert cost.parameters(model) == cost.count_parameters(model)
+    assert isinstance(ViT(4, 1, 3, 3, 8, 1, 2, 8, "self-attention").patches[0], torch.nn.LayerNorm)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import fields
-from math import prod
+from math import log, prod
 from typing import Any
 
 from torch import nn
@@ -10,7 +10,9 @@ from torch import nn
 from translution_lib import mixers
 from translution_lib.cost.base import FORMS, Layer
 from translution_lib.cost.encodings import GatedLayer, RotaryLayer, ScalarBiasLayer, VectorLayer
+from translution_lib.cost.geometry import RiemannLayer
 from translution_lib.cost.kinds import ConvolutionLayer, LoRLayer, SelfAttentionLayer, TranslutionLayer
+from translution_lib.cost.performers import FirstStrategyLayer, PerformerLayer, SecondStrategyLayer
 from translution_lib.cost.relatives import AbsoluteTranslutionLayer, GeneralLayer, RotaryTranslutionLayer
 from translution_lib.mixers.positional import clipped, offset_count
 from translution_lib.relations import Relations
@@ -44,8 +46,8 @@ def named(name: str, relations: Relations, dim: int, heads: int = 1, *, head_dim
     if name not in KINDS:
         raise ValueError(f"mixer must be one of {sorted(KINDS)}, got {name!r}")
     kind, fixed, read = KINDS[name]
-    numbers = {**read(relations, heads, **options), **fixed}
     inner = heads * head_dim if head_dim is not None else dim
+    numbers = {**read(relations, heads, width=inner // heads, **options), **fixed}
     size = Layer(relations.n, relations.count, int(relations.mask.sum()), dim, inner, heads, output,
                  _largest_group(relations))
     return kind(**{f.name: getattr(size, f.name) for f in fields(size)}, **numbers)
@@ -106,6 +108,34 @@ def _functions(relations, heads, kernel="mlp", functions=8, hidden=32, centres=5
             "learned": learned, "network": hidden if learned else 0}
 
 
+def _features(relations, heads, absolute=False, features="positive", num_features=None, width=1, **ignored) -> dict:
+    draws = num_features or max(1, int(width * log(width)))
+    return {"absolute": absolute, "draws": draws, "waves": 1 if features == "positive" else 2,
+            "causal": not relations.complete}
+
+
+def _length_scales(relations, heads, length_scales=4, num_features=None, width=1, **options) -> dict:
+    scales = len(relations.shape) * length_scales
+    return {**_features(relations, heads, num_features=num_features, width=width + 2 * scales, **options),
+            "axes": len(relations.shape), "scales": scales, "cls": relations.cls}
+
+
+def _distances(relations, heads, clip=6, signed=False, **options) -> dict:
+    line = signed or relations.causal
+    return {**_features(relations, heads, **options), "cls": relations.cls,
+            "vectors": 2 * clip + 1 if signed and not relations.causal else clip + 1,
+            "balls": None if line else min(clip, sum(side - 1 for side in relations.shape))}
+
+
+def _transport(relations, heads, transport="rotation", metric="scalar", angles="fixed", alpha=0.1, focus=None, width=1,
+               **options) -> dict:
+    axes = len(relations.shape)
+    scales = {None: None, "scalar": heads * axes, "pairs": heads * width // 2}.get(metric, heads * width)
+    return {**_turns(relations, heads, **options), "learned": transport != "skew" and angles == "learned",
+            "skew": transport == "skew", "scales": scales, "squashed": alpha is not None, "focus": focus or "",
+            "turning": metric == "general"}
+
+
 KINDS: dict[str, tuple[type[Layer], dict, Callable[..., dict]]] = {
     "self-attention": (SelfAttentionLayer, {}, _absolute),
     "absolute": (SelfAttentionLayer, {"absolute": True}, _absolute),
@@ -122,6 +152,12 @@ KINDS: dict[str, tuple[type[Layer], dict, Callable[..., dict]]] = {
     "rotary-translution": (RotaryTranslutionLayer, {}, _turns),
     "general-translution": (GeneralLayer, {}, _functions),
     "absolute-translution": (AbsoluteTranslutionLayer, {}, _relative),
+    "riemann": (RiemannLayer, {}, _transport),
+    "performer": (PerformerLayer, {}, _features),
+    "performer-no-position": (PerformerLayer, {}, _features),
+    "performer-absolute": (PerformerLayer, {"absolute": True}, _features),
+    "performer-s1": (FirstStrategyLayer, {}, _length_scales),
+    "performer-s2": (SecondStrategyLayer, {}, _distances),
 }
 """Per mixer name: its cost class, the numbers that the name fixes, and a reader of its options."""
 
@@ -139,6 +175,13 @@ LAYERS: dict[type[nn.Module], tuple[str, Callable[..., dict]]] = {
     mixers.GatedPositionalAttention: ("gated-bias", lambda layer: _absolute_too(layer, form=layer.form)),
     mixers.RotaryTranslution: ("rotary-translution", lambda layer: _rotary(layer)),
     mixers.Rotary: ("rotary", lambda layer: _rotary(layer)),
+    mixers.Riemann: ("riemann", lambda layer: _absolute_too(
+        layer, transport=layer.transport, metric=layer.metric, alpha=layer.alpha, focus=layer.focus,
+        angles="fixed" if layer.theta is None else "learned")),
+    mixers.PerformerS1: ("performer-s1", lambda layer: _random(layer, length_scales=layer.scales.shape[1])),
+    mixers.PerformerS2: ("performer-s2", lambda layer: _random(
+        layer, clip=layer.clip, signed=layer.signed and not layer.relations.causal)),
+    mixers.Performer: ("performer", lambda layer: _random(layer)),
     mixers.SelfAttention: ("self-attention", _absolute_too),
     mixers.GeneralTranslution: ("general-translution", lambda layer: _general(layer)),
     mixers.AbsoluteTranslution: ("absolute-translution", lambda layer: {"relative": layer.relative}),
@@ -147,6 +190,10 @@ LAYERS: dict[type[nn.Module], tuple[str, Callable[..., dict]]] = {
         "relative_dim": layer.relative_dim, "shared": layer.query is not None}),
 }
 """Per class of layers, special ones first: a mixer name with its cost, and a reader of the layer's options."""
+
+
+def _random(layer: mixers.Performer, **options) -> dict:
+    return _absolute_too(layer, features=layer.features, num_features=len(layer.omega), **options)
 
 
 def _rotary(layer: mixers.Rotary) -> dict:

@@ -63,7 +63,7 @@ def parameters(model: Config | nn.Module) -> int:
     around = config.absolute * config.tokens * c
     if isinstance(config, ViTConfig):
         p = config.channels * config.patch_size ** 2
-        around += 2 * p + (p * c + c) + 2 * c                   # norm, linear map, norm of the patches
+        around += 2 * config.normalised + (p * c + c) + 2 * c   # norm, linear map, norm of the patches
         around += (config.pool == "cls") * c + 2 * c + (c * config.classes + config.classes)
     else:
         around += 2 * config.vocabulary * c + 4 * c             # embedding, untied read-out, two norms
@@ -129,8 +129,7 @@ def _norms(config: Config) -> int:
     n, c = config.tokens, config.dim
     blocks = 2 * NORM * n * c * config.depth
     if isinstance(config, ViTConfig):
-        p = config.channels * config.patch_size ** 2
-        return blocks + NORM * config.grid ** 2 * (p + c) + NORM * n * c
+        return blocks + NORM * config.grid ** 2 * (config.normalised + c) + NORM * n * c
     return blocks + 2 * NORM * n * c
 
 

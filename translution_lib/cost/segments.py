@@ -94,8 +94,10 @@ def stem(config: Config, batch: int, p: Precision) -> Segment:
     if not isinstance(config, ViTConfig):
         return Segment(0, p.weight * (config.vocabulary * c + places), p.stream * rows * c)
     pixels, patches = config.channels * config.patch_size ** 2, batch * config.grid ** 2
-    saved = patches * ((p.weight + p.product) * pixels + p.stream * c + 2 * STATISTICS) + p.copies(pixels * c)
-    numbers = 2 * pixels + pixels * c + c + 2 * c + (config.pool == "cls") * c + places
+    normed = config.normalised
+    kept = p.weight * normed + p.product * pixels + p.stream * c + (1 + (normed > 0)) * STATISTICS
+    saved = patches * kept + p.copies(pixels * c)
+    numbers = 2 * normed + pixels * c + c + 2 * c + (config.pool == "cls") * c + places
     return Segment(saved, p.weight * numbers, p.product * patches * pixels + 2 * p.stream * rows * c)
 
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from jaxtyping import Float32, Int64, UInt8
-from torch import Tensor
+from torch import Tensor, cat
+from torch.nn.functional import interpolate
 
 
 @dataclass(frozen=True)
@@ -52,3 +53,17 @@ class ImageSet:
             where = f"{len(self)}, the size of {self.name}'s {self.split} split"
             raise ValueError(f"count: got {count}, expected 0 (all) to {where}")
         return replace(self, images=self.images[: count or None], labels=self.labels[: count or None])
+
+    def scaled(self, size: int) -> "ImageSet":
+        """The images with sides of `size` pixels, interpolated bilinearly and rounded to bytes.
+
+        Raises:
+            ValueError: `size` is smaller than the images.
+        """
+        if size < self.size:
+            raise ValueError(f"size: got {size}, expected at least {self.size}, the size of the images")
+        if size == self.size:
+            return self
+        parts = [interpolate(part.float(), (size, size), mode="bilinear").round().to(part.dtype)
+                 for part in self.images.split(4096)]  # in parts: floating-point copies are four times as large
+        return replace(self, images=cat(parts))

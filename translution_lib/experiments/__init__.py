@@ -5,7 +5,9 @@ from translution_lib.experiments.image_classification import ARCHITECTURES, Imag
 from translution_lib.experiments.intervals import wilson_interval
 from translution_lib.experiments.records import SCHEMA_VERSION, Epoch, Evaluation, Record, read_record, read_records
 from translution_lib.experiments.run import Run
+from translution_lib.experiments.shifts import shift_curve
 from translution_lib.experiments.tables import COLUMNS, Table, table
 
 __all__ = ["ARCHITECTURES", "COLUMNS", "Configuration", "Epoch", "Evaluation", "ImageClassificationConfig", "Record",
-           "Run", "SCHEMA_VERSION", "Table", "build_model", "read_record", "read_records", "table", "wilson_interval"]
+           "Run", "SCHEMA_VERSION", "Table", "build_model", "read_record", "read_records", "shift_curve", "table",
+           "wilson_interval"]

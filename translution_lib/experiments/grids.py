@@ -67,13 +67,15 @@ def read_grid(path: str | Path, **changes: Any) -> Grid:
                                   for row, own in content["rows"].items()})
 
 
-def summary(grid: Grid, results: str | Path, placements: Sequence[str] = ("dynamic", "static"),
-            caption: str = "") -> Table:
+def summary(grid: Grid, results: str | Path, placements: Sequence[str] | None = None, caption: str = "") -> Table:
     """A table with one row for each row of the grid: mean accuracy over the seeds, and their standard deviation.
 
-    A row without any record says so; where seeds are missing, the row says how many there are.
+    A row without any record says so; where seeds are missing, the row says how many there are. By default the columns
+    are the dynamic and the static placement, or the static one alone where the images fill their canvas.
     """
     found = grid.records(results)
+    room = any(config.canvas > config.image_size for config in grid.runs)
+    placements = placements or (("dynamic", "static") if room else ("static",))
     rows = tuple((name, *_cells(records, len(grid.rows[name]), placements)) for name, records in found.items())
     header = ("method", "parameters", *(f"{placement}, %" for placement in placements), "seeds")
     return Table(header, rows, caption, tuple(provenance(record) for records in found.values() for record in records))

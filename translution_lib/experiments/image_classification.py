@@ -36,7 +36,8 @@ class ImageClassificationConfig(Configuration):
         pool: the classifier reads the CLS token ("cls") or the mean of the tokens ("mean").
         data: "digits" (embedded in scikit-learn) or "mnist" (read from `data_root`).
         data_root: folder with MNIST's four files.
-        digit_size: side in pixels that an embedded digit is scaled to; 0 leaves the images as they are.
+        digit_size: side in pixels that an image is scaled to, an embedded digit by repeated pixels, MNIST bilinearly;
+            0 leaves the images as they are.
         canvas: side of the canvas in pixels.
         patch_size: side of a patch in pixels; divides the canvas.
         train_placement: "static" (centred) or "dynamic" (anywhere, new in each epoch); both are evaluated.
@@ -46,6 +47,8 @@ class ImageClassificationConfig(Configuration):
         weight_decay: AdamW's.
         train_samples: how many images of the training split; 0 is all.
         test_samples: how many of the test split; 0 is all.
+        shift: test images of `shift_class` are also evaluated at every shift along the x axis of up to so many pixels.
+        shift_class: the class of these images.
         seed: of the initial weights, the order of the images and their positions.
         device: "cpu", "cuda" or "cuda:1" and so on.
         precision: "float32", or "bfloat16" for autocast.
@@ -76,6 +79,8 @@ class ImageClassificationConfig(Configuration):
     weight_decay: float = Field(0.05, ge=0, le=1)
     train_samples: Count = 0
     test_samples: Count = 0
+    shift: Count = 0
+    shift_class: int = Field(1, ge=0, lt=CLASSES)
     seed: Count = 0
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -90,14 +95,14 @@ class ImageClassificationConfig(Configuration):
         if len(self.mixers) not in (1, self.sizes.depth):
             depth = self.sizes.depth
             raise ValueError(f"mixer: got {len(self.mixers)} names, expected 1 or one for each of {depth} layers")
-        if self.data == "mnist" and self.digit_size:
-            raise ValueError(f"digit_size: got {self.digit_size}, expected 0; only the embedded digits are scaled")
-        if self.digit_size and self.digit_size < IMAGE_SIZES["digits"]:
-            raise ValueError(f"digit_size: got {self.digit_size}, expected 0 or at least {IMAGE_SIZES['digits']}")
+        if self.digit_size and self.digit_size < IMAGE_SIZES[self.data]:
+            raise ValueError(f"digit_size: got {self.digit_size}, expected 0 or at least {IMAGE_SIZES[self.data]}")
         if self.canvas < self.image_size:
             raise ValueError(f"canvas: got {self.canvas}, expected at least {self.image_size}, the size of the images")
         if self.canvas % self.patch_size:
             raise ValueError(f"patch_size: got {self.patch_size}, expected a divisor of the canvas, {self.canvas}")
+        if self.shift >= self.canvas:
+            raise ValueError(f"shift: got {self.shift}, expected less than the canvas, {self.canvas}")
         self._check_model()
         return self
 

@@ -58,7 +58,7 @@ class Record(_Part):
         seed: the run's.
         model: the model's own configuration.
         cost: parameters, and multiply–adds of one image as the papers print them and in truth.
-        evaluations: for each placement of the test images.
+        evaluations: for each placement of the test images, and for each shift of those of one class.
         curve: the training, epoch by epoch.
         data: training and test images.
         versions: of Python and the packages.

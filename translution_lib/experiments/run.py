@@ -17,6 +17,7 @@ from translution_lib.experiments.files import require_writable
 from translution_lib.experiments.image_classification import ImageClassificationConfig, build_model
 from translution_lib.experiments.records import DataSource, Epoch, Evaluation, Record, read_record
 from translution_lib.experiments.seeds import derive
+from translution_lib.experiments.shifts import evaluate_shifts, shiftable
 from translution_lib.experiments.training import evaluate, train
 from translution_lib.models import ViT
 
@@ -62,9 +63,15 @@ class Run:
         return self.folder / f"{self.config.name}.checkpoint.pt"
 
     def load(self) -> dict[str, ImageSet]:
-        """Training and test images, read and checked."""
+        """Training and test images, read and checked.
+
+        Raises:
+            ValueError: data that are not what they should be, or no test image that can be shifted as configured.
+        """
         limits = {"train": self.config.train_samples, "test": self.config.test_samples}
         self.sets = {split: load_split(self.config, split).first(limit) for split, limit in limits.items()}
+        if self.config.shift:
+            shiftable(self.config, self.sets["test"])  # said before hours of training
         return self.sets
 
     def build(self) -> ViT:
@@ -86,9 +93,10 @@ class Run:
         return self.curve
 
     def evaluate(self) -> dict[str, Evaluation]:
-        """Test images in each placement."""
-        start = perf_counter()
-        self.evaluations = evaluate(self.config, self._built(), self.sets["test"])
+        """Test images in each placement, and where configured under shifts."""
+        start, model, images = perf_counter(), self._built(), self.sets["test"]
+        shifts = evaluate_shifts(self.config, model, images) if self.config.shift else {}
+        self.evaluations = {**evaluate(self.config, model, images), **shifts}
         self.evaluation_seconds = perf_counter() - start
         return self.evaluations
 
@@ -152,7 +160,7 @@ def load_split(config: ImageClassificationConfig, split: str) -> ImageSet:
         return digits(split, size=config.image_size)
     if not config.data_root:
         raise ValueError("data_root: got '', expected the folder with MNIST's four files")
-    return mnist(config.data_root, split)
+    return mnist(config.data_root, split).scaled(config.image_size)
 
 
 def describe(images: ImageSet) -> DataSource:

@@ -1,13 +1,15 @@
 """The numbers that the papers print, cell by cell, and what the library computes for them.
 
 ``cells`` reads the tables of seeds 000, 002 and 003; ``recount`` computes a parameter or FLOPs cell of seed 000 anew;
-``fits`` plans the memory of every architecture; ``ERRATA`` lists the cells that do not follow the formulas.
+``fits`` plans the memory of every architecture; ``ERRATA`` lists the cells that do not follow the formulas, ``CLAIMS``
+what a text says about its table.
 """
 
 from translution_lib.facts.cells import Cell, cells
+from translution_lib.facts.claims import CLAIMS, Claim
 from translution_lib.facts.errata import ERRATA, Erratum
 from translution_lib.facts.fitting import FITTED, METHODS, WAYS, Fit, fits
 from translution_lib.facts.recount import COUNTED, Recount, config_of, recount
 
-__all__ = ["COUNTED", "ERRATA", "FITTED", "METHODS", "WAYS", "Cell", "Erratum", "Fit", "Recount", "cells",
-           "config_of", "fits", "recount"]
+__all__ = ["CLAIMS", "COUNTED", "ERRATA", "FITTED", "METHODS", "WAYS", "Cell", "Claim", "Erratum", "Fit", "Recount",
+           "cells", "config_of", "fits", "recount"]

@@ -37,6 +37,15 @@ figures.diagram(nodes, arrows, alt="…")
 maps = [figures.OffsetMap("bias", bias), figures.OffsetMap("vectors", vectors, show="cosine")]     # "norm", "angle"
 figures.side_by_side(offsets((5, 5)), maps, alt="…")          # parameters per offset under one pointer
 
+# Parallel transport in the page: drag the globe and the corners; places are (colatitude θ, longitude φ) in degrees.
+figures.globe({"octant": {"N": (0, 0), "A": (90, 0), "B": (90, 90)}, "circle": 60}, alt="…", bearing=0)
+
+# Estimates of exp(x·y) by trigonometric and positive random features, drawn in the page, and their exact variances.
+figures.estimator(alt="…", m=32, norms=(1.0, 1.0), angle=60)  # equal="features": 2m draws for the positive ones
+
+# A picture shifted by a slider: by name, one map (h, w) for every shift; what did not follow, and the change, beside.
+figures.shifted(digit, {"no position": y0, "strategy 2": y2}, range(-8, 9), alt="…", query=(10, 12))
+
 figures.overview()                                            # the four operators in one still figure (no `show`)
 figures.overview_svg()                                        # the same as the text of an SVG file
 ```
@@ -49,11 +58,14 @@ from .attention_map import attention_map
 from .diagram import Arrow, Node, diagram
 from .draw import draw_and_move
 from .encoding import Encoding
+from .estimator import estimator
+from .globe import globe
 from .interactive import frames
 from .linked import linked_maps, pointer_map
 from .output import Output, show
 from .plots import bars, heatmap, kernel_taps, loglog, relation_table, token_grid
 from .relation_map import relation_map
+from .shifted import shifted
 from .side_by_side import OffsetMap, side_by_side
 from .story import overview, overview_svg
 from .style import Palette, palette, use_style
@@ -69,7 +81,9 @@ __all__ = [
     "bars",
     "diagram",
     "draw_and_move",
+    "estimator",
     "frames",
+    "globe",
     "heatmap",
     "kernel_taps",
     "linked_maps",
@@ -80,6 +94,7 @@ __all__ = [
     "pointer_map",
     "relation_map",
     "relation_table",
+    "shifted",
     "show",
     "side_by_side",
     "token_grid",

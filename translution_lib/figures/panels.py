@@ -110,7 +110,7 @@ def token_places(shape: Sequence[int], cls: bool = False) -> np.ndarray:
     return np.vstack([[0.0, 0.0], places + [0.0, 1.4]]) if cls else places
 
 
-def svg_element(uid: str, alt: str, width: float, height: float, inside: str) -> str:
+def svg_element(uid: str, alt: str, width: float | int, height: float | int, inside: str) -> str:
     """An `<svg>` of the given size in pixels that shrinks with the page."""
     return (
         f'<svg role="img" aria-label="{escape(alt)}" viewBox="0 0 {short(width)} {short(height)}" fill="currentColor" '

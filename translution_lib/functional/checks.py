@@ -16,6 +16,19 @@ def check_tokens(x: Tensor, n: int | None = None) -> None:
         raise ValueError(f"x has {x.shape[1]} tokens, expected {n}: the length of its relation table")
 
 
+def check_sizes(**sizes: int) -> None:
+    """Refuse a size that is not an integer ≥ 1."""
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ValueError(f"{name} must be an integer ≥ 1, got {size!r}")
+
+
+def check_choice(name: str, value: object, known: tuple[str, ...]) -> None:
+    """Refuse a name that is not one of those known."""
+    if value not in known:
+        raise ValueError(f"{name} must be one of {known}, got {value!r}")
+
+
 def check_heads(heads: int, dim: int, name: str = "heads") -> int:
     """Return the dimension of a head, or say that the heads do not divide the channels."""
     if isinstance(heads, bool) or not isinstance(heads, int) or heads < 1 or dim % heads:

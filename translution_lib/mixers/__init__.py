@@ -14,6 +14,9 @@ from translution_lib.mixers.convolution import Convolution
 from translution_lib.mixers.gated import GatedPositionalAttention
 from translution_lib.mixers.general import GeneralTranslution
 from translution_lib.mixers.lor import LoRTranslution
+from translution_lib.mixers.performer import Performer
+from translution_lib.mixers.relative_performer import PerformerS1, PerformerS2
+from translution_lib.mixers.riemann import Riemann
 from translution_lib.mixers.rotary import Rotary
 from translution_lib.mixers.rotary_translution import RotaryTranslution
 from translution_lib.mixers.scalar import ScalarBias
@@ -36,6 +39,12 @@ MIXERS: dict[str, Callable[..., nn.Module]] = {
     "rotary-translution": RotaryTranslution,
     "general-translution": GeneralTranslution,
     "absolute-translution": AbsoluteTranslution,
+    "performer": Performer,
+    "performer-no-position": Performer,
+    "performer-absolute": partial(Performer, absolute=True),
+    "performer-s1": PerformerS1,
+    "performer-s2": PerformerS2,
+    "riemann": Riemann,
 }
 """Every mixer by name: ``MIXERS[name](relations, dim=, heads=, **options)``."""
 
@@ -48,6 +57,7 @@ def mixer_named(name: str) -> Callable[..., nn.Module]:
 
 
 __all__ = ["MIXERS", "AbsoluteTranslution", "Attention", "BilinearAttention", "Convolution", "GatedPositionalAttention",
-           "GeneralTranslution", "LoRTranslution", "NoTranslution", "RelativeKeyVector", "RelativeValueVector",
-           "RelativeVectors", "Rotary", "RotaryTranslution", "ScalarBias", "SelfAttention", "Translution",
-           "ValueTranslution", "as_translution", "definition", "mixer_named"]
+           "GeneralTranslution", "LoRTranslution", "NoTranslution", "Performer", "PerformerS1",
+           "PerformerS2", "RelativeKeyVector", "RelativeValueVector", "RelativeVectors", "Riemann", "Rotary",
+           "RotaryTranslution", "ScalarBias", "SelfAttention", "Translution", "ValueTranslution", "as_translution",
+           "definition", "mixer_named"]

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from translution_lib.functional.attention import masked_softmax
-from translution_lib.functional.checks import check_heads, check_tokens
+from translution_lib.functional.checks import check_heads, check_sizes, check_tokens
 from translution_lib.functional.translution import scores_definition, values_definition
 from translution_lib.mixers.init import linear_bound, uniform
 from translution_lib.relations import Relations
@@ -152,13 +152,6 @@ class SelfAttention(Attention):
             bias = relations.mask_on(q.device)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=causal, scale=scale,
                                               dropout_p=self.dropout if self.training else 0.0)
-
-
-def check_sizes(**sizes: int) -> None:
-    """Refuse a size that is not an integer ≥ 1."""
-    for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"{name} must be an integer ≥ 1, got {size!r}")
 
 
 __all__ = ["Attention", "SelfAttention", "check_sizes", "definition"]

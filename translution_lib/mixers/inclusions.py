@@ -4,12 +4,14 @@ Source: seed 000, appendix E; chapter "The taxonomy theorem", one rule per row o
 """
 
 import math
+from dataclasses import replace
 
 import torch
 from einops import rearrange
 
 from translution_lib.functional.convolution import relation_kernel
 from translution_lib.functional.rotary import rotation
+from translution_lib.functional.transport import BOUND
 from translution_lib.mixers.absolute import AbsoluteTranslution
 from translution_lib.mixers.attention import SelfAttention
 from translution_lib.mixers.bilinear import BilinearAttention
@@ -19,7 +21,10 @@ from translution_lib.mixers.factors import Factors, NoTranslution, by_head, ever
 from translution_lib.mixers.gated import GatedPositionalAttention
 from translution_lib.mixers.general import GeneralTranslution
 from translution_lib.mixers.lor import LoRTranslution
+from translution_lib.mixers.performer import Performer
 from translution_lib.mixers.positional import offset_count
+from translution_lib.mixers.relative_performer import PerformerS1, PerformerS2
+from translution_lib.mixers.riemann import Riemann
 from translution_lib.mixers.rotary import Rotary
 from translution_lib.mixers.rotary_translution import RotaryTranslution
 from translution_lib.mixers.scalar import ScalarBias
@@ -99,6 +104,56 @@ def _rotations(layer: Rotary, rel) -> torch.Tensor:
     turn = rotation(torch.cat([delta, delta.new_zeros(rel.count - len(delta), delta.shape[1])]),
                     layer.angles.detach(), layer.layout)
     return (turn[None] if turn.ndim == 3 else turn).transpose(0, 1).to(layer.query)
+
+
+@factors.register(Riemann)
+def _riemann(layer: Riemann) -> Factors:
+    """A relative transport is a matrix per offset, T_δ T_0⁻¹; focusing is a bias, or a factor of the values."""
+    rel = every_offset(layer.relations)
+    delta = torch.tensor(rel.labels[: offset_count(rel)], dtype=torch.float64, device="cpu")
+    heads = plain(layer).on(rel).turned(_transports(layer, rel, delta))
+    if layer.focus is None:
+        return heads
+    bias = for_relations(layer.offset_focus(delta).T, rel)                                      # r h
+    if layer.focus == "before":
+        return heads.with_bias(bias)
+    return replace(heads, value=heads.value * bias.exp()[..., None, None])
+
+
+def _transports(layer: Riemann, rel, delta: torch.Tensor) -> torch.Tensor:
+    """Return T_δ T_0⁻¹ per relation, (r, h or 1, d, d), or say why the score of a pair depends on more than δ."""
+    origin = torch.zeros_like(delta[:1])
+    if bool(layer.log_scale().count_nonzero()):
+        _refuse_places(layer)
+        carry = layer.frame(delta).map @ layer.frame(origin).inverse
+    else:
+        carry = layer.orthogonal(delta) @ layer.orthogonal(origin).mT
+    carry = (carry[None] if carry.ndim == 3 else carry).detach()                                # h or 1, m, d, d
+    still = torch.eye(layer.head_dim).to(carry).expand(carry.shape[0], rel.count - len(delta), -1, -1)
+    return torch.cat([carry, still], dim=1).transpose(0, 1).to(layer.query)
+
+
+def _refuse_places(layer: Riemann) -> None:
+    """Refuse a metric whose factors do not cancel in the difference of the places."""
+    if layer.form == "inner":
+        why = "with s ≠ 1 the metric at the query multiplies a score by s^((m+n)/2), which no offset determines"
+    elif layer.schedule == "log":
+        why = "with s^(log m) the keys are carried by a power of m/n, which no offset determines"
+    elif layer.metric != "scalar" and (layer.metric, layer.transport == "skew") != ("pairs", False):
+        why = "a scaling that does not commute with the turns makes T_m T_n⁻¹ depend on more than m − n"
+    elif layer.half_logs(layer.places(torch.empty(1, layer.relations.n))).abs().max() >= BOUND:
+        why = "on a grid so long the factors of far tokens are held at their bound"
+    else:
+        return
+    raise NoTranslution(layer, why, "thm-taxonomy-absolute")
+
+
+@factors.register(Performer)
+@factors.register(PerformerS1)
+@factors.register(PerformerS2)
+def _performer(layer: Performer) -> Factors:
+    raise NoTranslution(layer, "its weights are sums of random features over their sum: the logarithm of the ratio "
+                        "of two is not affine in the query's features, as form (★) makes it", "def-taxonomy-star")
 
 
 @factors.register(LoRTranslution)

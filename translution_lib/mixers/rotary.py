@@ -95,19 +95,12 @@ class Rotary(SelfAttention):
         return (turned * k[:, :, None]).sum(-1) / self.head_dim ** 0.5
 
     def turned(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Return q_i R(p_i) and k_j R(p_j), whose products are the scores times √d.
-
-        What pairs with a free CLS lack is [i = cls] r_j + [j = cls] c_i: two more channels on both sides supply it.
-        """
+        """Return q_i R(p_i) and k_j R(p_j), whose products are the scores times √d, with what a free CLS needs."""
         cos, sin = self.waves(q.shape[2])
         q_turned, k_turned = turn(q, cos, sin, self.layout), turn(k, cos, sin, self.layout)
         if not self.relations.cls or self.cls_token == "origin":
             return q_turned, k_turned
-        row = (k - k_turned) @ q[:, :, :1].mT           # r_j = q_cls k_j − q_cls k_j R(p_j)           b h n 1
-        column = (q - q_turned) @ k[:, :, :1].mT        # c_i = q_i k_cls − q_i R(p_i) k_cls           b h n 1
-        is_cls = torch.zeros_like(row)
-        is_cls[:, :, 0] = 1
-        return torch.cat([q_turned, is_cls, column], dim=-1), torch.cat([k_turned, row, is_cls], dim=-1)
+        return with_free_cls(q, k, q_turned, k_turned)
 
     def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
         """Turn queries and keys once per token and run torch's fused attention."""
@@ -121,3 +114,15 @@ class Rotary(SelfAttention):
         """Describe the layer without its weights."""
         learned = "fixed" if self.theta is None else "learned"
         return f"{super().extra_repr()}, angles={learned!r}, layout={self.layout!r}"
+
+
+def with_free_cls(q: Tensor, k: Tensor, q_turned: Tensor, k_turned: Tensor) -> tuple[Tensor, Tensor]:
+    """Append two channels to turned queries and keys (b h n d) so that pairs with token 0 score as if nothing turned.
+
+    Token 0 itself must not be turned. What its pairs lack is [i = 0] r_j + [j = 0] c_i.
+    """
+    row = (k - k_turned) @ q[:, :, :1].mT           # r_j = q_0 k_j − q_0 k'_j                       b h n 1
+    column = (q - q_turned) @ k[:, :, :1].mT        # c_i = q_i k_0 − q'_i k_0                       b h n 1
+    is_cls = torch.zeros_like(row)
+    is_cls[:, :, 0] = 1
+    return torch.cat([q_turned, is_cls, column], dim=-1), torch.cat([k_turned, row, is_cls], dim=-1)

@@ -36,7 +36,7 @@ ARCHITECTURES = {
 }
 
 
-ABSOLUTE = {"absolute": "self-attention", "absolute-translution": "translution"}
+ABSOLUTE = {"absolute": "self-attention", "absolute-translution": "translution", "performer-absolute": "performer"}
 """The mixers that a model gives an embedding of every token's place, and what their layers are then."""
 
 

@@ -52,8 +52,8 @@ class GPT(nn.Module):
         context: longest text, in tokens; shorter texts use the same weights.
         dim, depth, heads, ff: see :class:`Architecture`.
         mixer: a name of ``MIXERS``, or one name per layer for a hybrid stack.
-        absolute: whether a learned embedding of every place is added; by default only where a mixer is "absolute"
-            or "absolute-translution".
+        absolute: whether a learned embedding of every place is added; by default only where a mixer is "absolute",
+            "absolute-translution" or "performer-absolute".
         checkpoint: keep the input of every block alone while training, and compute the block again in backward: the
             same outputs and gradients, less memory, one more forward pass.
         options: further options of the mixer.

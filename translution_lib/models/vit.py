@@ -51,6 +51,12 @@ class ViTConfig:
         """Number of tokens, the CLS token included."""
         return self.grid ** 2 + (self.pool == "cls")
 
+    @property
+    def normalised(self) -> int:
+        """Numbers of a patch under its first norm: none if a patch is one number, of which a norm would leave zero."""
+        pixels = self.channels * self.patch_size ** 2
+        return pixels if pixels > 1 else 0
+
     def relations(self) -> Relations:
         """Return the relation table that all layers share."""
         if self.encoding == "pairs":
@@ -68,7 +74,7 @@ class ViT(nn.Module):
         mixer: a name of ``MIXERS``, or one name per layer for a hybrid stack.
         pool: "cls" (a learned CLS token is read out) or "mean" (no CLS token).
         absolute: whether a learned embedding of every place is added once; by default only where a mixer is
-            "absolute" or "absolute-translution".
+            "absolute", "absolute-translution" or "performer-absolute".
         encoding: "relative" (one relation per offset) or "pairs" (one per pair: Table 5's absolute ablation).
         checkpoint: keep the input of every block alone while training, and compute the block again in backward: the
             same outputs and gradients, less memory, one more forward pass.
@@ -94,7 +100,8 @@ class ViT(nn.Module):
                                 absolute, encoding, dict(options), checkpoint)
         self.relations = self.config.relations()
         pixels = channels * patch_size ** 2
-        self.patches = nn.Sequential(nn.LayerNorm(pixels), nn.Linear(pixels, dim), nn.LayerNorm(dim))
+        first = nn.LayerNorm(pixels) if self.config.normalised else nn.Identity()
+        self.patches = nn.Sequential(first, nn.Linear(pixels, dim), nn.LayerNorm(dim))
         self.cls = nn.Parameter(torch.randn(dim)) if pool == "cls" else None
         self.position = nn.Parameter(torch.randn(self.config.tokens, dim)) if absolute else None
         self.blocks = make_blocks(names, self.relations, dim, heads, ff, options)

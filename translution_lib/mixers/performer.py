@@ -1,0 +1,163 @@
+"""Attention with random features: the Performer, whose time and memory grow with the number of tokens alone.
+
+Source: Choromanski et al. (2021); seed 002, section 2.1; chapter "Random features".
+"""
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor
+
+from translution_lib.functional.checks import check_choice, check_sizes
+from translution_lib.functional.feature_states import positive_attention
+from translution_lib.functional.linear_attention import kernel_weights, linear_attention
+from translution_lib.functional.random_features import (
+    DRAWS,
+    FEATURES,
+    draw_features,
+    positive,
+    stabilised,
+    trigonometric,
+)
+from translution_lib.functional.running_states import causal_attention
+from translution_lib.mixers.attention import SelfAttention
+from translution_lib.relations import Relations
+
+
+class Performer(SelfAttention):
+    """Self-attention with exp(q_i k_jᵀ / √d) estimated by φ(q_i) φ(k_j)ᵀ; no position of its own.
+
+    Args:
+        relations: a table without a mask, or the full causal one.
+        dim, heads: channels and heads, as for :class:`SelfAttention`.
+        features: "positive" (FAVOR+) or "trigonometric", whose estimates can be negative.
+        draw: "orthogonal" or independent ("gaussian") draws ω.
+        num_features: number m of draws, shared by the heads; by default ⌊d ln d⌋, at least 1.
+        redraw_interval: a new ω after this many forward passes in training mode; None keeps the first. Evaluation
+            never redraws. The counter is saved with ω. A block that a checkpoint runs again uses the ω of that moment:
+            with a redraw between its forward pass and its backward pass, the gradients mix two draws. Let every
+            backward pass follow its own forward pass, as a usual training loop does.
+        options: ``absolute``, ``head_dim``, ``output`` as for :class:`SelfAttention`.
+
+    Raises:
+        ValueError: any other mask, an unknown name, sizes that are not positive integers, a dropout above zero.
+    """
+
+    omega: Tensor
+    forwards: Tensor
+
+    def __init__(self, relations: Relations, dim: int, heads: int, *, features: str = "positive",
+                 draw: str = "orthogonal", num_features: int | None = None, redraw_interval: int | None = None,
+                 **options) -> None:
+        check_choice("features", features, FEATURES)
+        check_choice("draw", draw, DRAWS)
+        given = {"num_features": num_features, "redraw_interval": redraw_interval}
+        check_sizes(**{name: size for name, size in given.items() if size is not None})
+        if not (relations.complete or relations.all_past):
+            raise ValueError(f"relations must allow all pairs, or all with j ≤ i: no other mask is a sum over all keys "
+                             f"or over the past ones, got {relations!r}")
+        super().__init__(relations, dim, heads, **options)
+        if self.dropout:
+            raise ValueError(f"dropout must be 0: the attention weights are never formed, got {self.dropout!r}")
+        self.features, self.draw, self.num_features, self.redraw_interval = (
+            features, draw, num_features, redraw_interval)
+        self.register_buffer("forwards", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("omega", None)
+        self.start_features(self.head_dim)
+
+    def start_features(self, score_dim: int) -> None:
+        """Draw ω for queries and keys with this many channels; a subclass that appends channels calls it again."""
+        self.score_dim = score_dim
+        self.redraw()
+
+    @torch.no_grad()
+    def redraw(self) -> None:
+        """Replace ω by a new draw, from torch's default generator.
+
+        The tensor is new: a graph that was built with the old draw keeps it.
+        """
+        m = self.num_features or max(1, int(self.score_dim * math.log(self.score_dim)))
+        self.omega = draw_features(self.draw, m, self.score_dim).to(self.query)
+
+    def projected(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor]:
+        """Return queries and keys, b h n score_dim, scaled so that the score is their plain product: q_i k_jᵀ."""
+        x, scale = self.placed(x), self.head_dim ** -0.25
+        q, k = (rearrange(x @ w, "b n (h d) -> b h n d", h=self.heads) * scale for w in (self.query, self.key))
+        return q, k
+
+    def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
+        """Return the exact a_ij = q_i k_jᵀ / √d, whose exponential the features estimate."""
+        q, k = self.projected(x)
+        return q @ k.mT
+
+    def precise(self, *tensors: Tensor) -> list[Tensor]:
+        """Return the tensors in float32 or better: an exponential of half-precision products is not worth summing."""
+        return [t.to(torch.promote_types(t.dtype, torch.float32)) for t in tensors]
+
+    def kernel(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
+        """Return the estimate of exp(a_ij), φ(q_i) φ(k_j)ᵀ, without the stabiliser."""
+        feature = positive if self.features == "positive" else trigonometric
+        q, k = self.projected(x)
+        with no_autocast(x):
+            q, k, omega = self.precise(q, k, self.omega)
+            return feature(q, omega) @ feature(k, omega).mT
+
+    def features_of(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor]:
+        """Return the stabilised features of queries and keys, b h n f, in float32 or better."""
+        q, k = self.projected(x)
+        with no_autocast(x):
+            q, k, omega = self.precise(q, k, self.omega)
+            return stabilised(q, k, omega, self.features)
+
+    def weights(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
+        """Return the estimated weights φ(q_i) φ(k_j)ᵀ / Σ_l φ(q_i) φ(k_l)ᵀ; masked pairs are exactly zero."""
+        relations = self.relations_for(x)
+        fq, fk = self.features_of(x)
+        with no_autocast(x):
+            return kernel_weights(fq @ fk.mT, None if relations.complete else relations.mask_on(x.device)).to(x.dtype)
+
+    def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+        """Sum over the keys first, once for all queries: never n × n."""
+        q, k = self.projected(x)
+        v = rearrange(self.placed(x) @ self.value, "b n (h d) -> b h n d", h=self.heads)
+        with no_autocast(x):
+            q, k, u, omega = self.precise(q, k, v, self.omega)
+            mixed = self.attended(q, k, u, omega, self.relations_for(x).complete)
+        return rearrange(mixed.to(v.dtype), "b h n d -> b n (h d)")
+
+    def attended(self, q: Tensor, k: Tensor, v: Tensor, omega: Tensor, complete: bool) -> Tensor:
+        """Return the mixed values of all heads, b h n d; positive features are never all there."""
+        if self.features == "positive":
+            return (positive_attention if complete else causal_attention)(q, k, v, omega)
+        return linear_attention(*stabilised(q, k, omega, self.features), v, causal=not complete)
+
+    def forward(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
+        """Mix the tokens; while training, first redraw ω if it is time."""
+        if self.training and self.redraw_interval is not None and not recomputing():
+            if self.forwards and self.forwards % self.redraw_interval == 0:
+                self.redraw()
+            self.forwards += 1
+        return super().forward(x)
+
+    def extra_repr(self) -> str:
+        """Describe the layer without its weights."""
+        return f"{super().extra_repr()}, features={self.features!r}, draw={self.draw!r}, m={len(self.omega)}"
+
+
+def no_autocast(x: Tensor) -> AbstractContextManager:
+    """Switch autocast off on the device of x, if it is on."""
+    device = x.device.type
+    enabled = device != "meta" and torch.is_autocast_enabled(device)
+    return torch.autocast(device, enabled=False) if enabled else nullcontext()
+
+
+def recomputing() -> bool:
+    """Return whether a checkpoint runs a block again: then backward is under way, and a forward is no new one.
+
+    torch.utils.checkpoint asks the same private function. Without it, no forward counts as a repetition.
+    """
+    running = getattr(torch._C, "_current_graph_task_id", None)
+    return running is not None and running() != -1

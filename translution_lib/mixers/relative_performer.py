@@ -1,0 +1,212 @@
+"""Performers with relative positions: strategy 1 (positional features) and strategy 2 (vectors by distance).
+
+Source: Horn et al. (2021), seed 002, section 2.3; chapter "Relative Performers".
+"""
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from translution_lib.functional.feature_states import positive_kernel
+from translution_lib.functional.linear_attention import denominators, kernel_weights
+from translution_lib.functional.positional_features import positional_features, through_blocks
+from translution_lib.functional.random_features import positive, stabilised, trigonometric
+from translution_lib.functional.rotary import frequencies
+from translution_lib.functional.window_sum import (
+    kernel_per_pair,
+    line_columns,
+    line_sum,
+    window_columns,
+    window_sum,
+)
+from translution_lib.mixers.attention import check_sizes
+from translution_lib.mixers.init import linear_bound, uniform
+from translution_lib.mixers.performer import Performer, no_autocast
+from translution_lib.relations import Relations
+
+
+class PerformerS1(Performer):
+    """Strategy 1: queries and keys get positional features before the feature map.
+
+    a_ij = (q_i k_jᵀ + φ(p_i) W φ(p_j)ᵀ) / √d with W made of blocks (α, β; −β, α): a bias that depends on the offset,
+    Σ α cos ωδ + β sin ωδ over axes and scales (eq-relative-performers-score). CLS has zero positional features.
+
+    Args:
+        relations: a table with a grid of a axes, without a mask or the full causal one.
+        dim, heads: channels and heads, as for :class:`Performer`.
+        length_scales: number of learned ω per axis, shared by the heads; each head has its own α and β.
+        base: the scales start at base^(−s / length_scales), as those of sinusoidal embeddings do.
+        options: those of :class:`Performer`.
+
+    Raises:
+        ValueError: a table without a grid, or sizes that are not positive integers.
+    """
+
+    def __init__(self, relations: Relations, dim: int, heads: int, *, length_scales: int = 4, base: float = 10000.0,
+                 **options) -> None:
+        axes = len(grid_of(relations))
+        check_sizes(length_scales=length_scales)
+        super().__init__(relations, dim, heads, **options)
+        scales = frequencies(2 * length_scales, 1, base).repeat(axes, 1)
+        self.scales = nn.Parameter(scales.to(self.query))                            # a l
+        self.blocks = nn.Parameter(torch.randn(2, heads, axes * length_scales))      # α, β
+        self.start_features(self.head_dim + 2 * axes * length_scales)
+
+    def positional(self, n: int) -> Float[Tensor, "n p"]:
+        """Return φ of the first n tokens; zero for CLS."""
+        cls, positions = int(self.relations.cls), self.relations.positions
+        assert positions is not None
+        return F.pad(positional_features(positions[: n - cls], self.scales), (0, 0, cls, 0))
+
+    def projected(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor]:
+        """Return queries [q, φ W] and keys [k, φ], b h n (d + 2·a·l), scaled as those of a Performer."""
+        q, k = super().projected(x)
+        phi = self.positional(x.shape[1])
+        alpha, beta = self.blocks.to(phi)[:, :, None]
+        placed = through_blocks(phi, alpha, beta), phi.expand(self.heads, -1, -1)    # h n p
+        q_placed, k_placed = ((p * self.head_dim ** -0.25).to(q.dtype).expand(len(x), -1, -1, -1) for p in placed)
+        return torch.cat([q, q_placed], -1), torch.cat([k, k_placed], -1)
+
+
+class PerformerS2(Performer):
+    """Strategy 2: the first half of the heads reads content, the other half distances.
+
+    A head of the second half has scores q_i w_rᵀ / √d with one learned vector per clipped L1 distance r = 0 … clip,
+    and random features of them; its sums run over balls (eq-relative-performers-balls). A pair with CLS has the vector
+    zero. Only the content heads have keys. The kernel values of a query are comparable numbers of one floating-point
+    type: where a vector that this query does not read has a kernel value millions of times those that it reads (a
+    small grid, the first words of a text, CLS), their digits are lost.
+
+    Args:
+        relations: a table with a grid, without a mask or the full causal one.
+        dim, heads: channels and an even number of heads.
+        clip: distance k ≥ 1 from which all keys share one vector.
+        signed: one dimension only: a vector per offset −k … k instead of per distance. A causal table has the offsets
+            0 … k either way.
+        options: those of :class:`Performer`.
+
+    Raises:
+        ValueError: an odd number of heads, a table without a grid, a clip below 1, signed in several dimensions.
+    """
+
+    def __init__(self, relations: Relations, dim: int, heads: int, *, clip: int = 6, signed: bool = False,
+                 **options) -> None:
+        shape = grid_of(relations)
+        check_sizes(clip=clip, heads=heads)
+        if heads % 2:
+            raise ValueError(f"heads must be even: one half reads content, the other distances, got {heads}")
+        if signed and len(shape) > 1:
+            raise ValueError(f"signed must be False on a grid of several axes: an offset has no one sign there, "
+                             f"got shape {shape}")
+        super().__init__(relations, dim, heads, **options)
+        self.shape, self.clip, self.signed = shape, clip, signed or relations.causal
+        rows = 2 * clip + 1 if signed and not relations.causal else clip + 1
+        self.key = nn.Parameter(uniform((dim, self.inner // 2), linear_bound(dim)))
+        self.distances = nn.Parameter(torch.randn(rows, self.head_dim))              # w, shared by the heads
+
+    def columns(self, n: int) -> Int[Tensor, "n n"]:
+        """Return the row of :meth:`vectors` that each pair reads; −1 for a masked pair."""
+        rel = self.relations.for_length(n)
+        if self.signed:
+            return line_columns(n - rel.cls, self.clip, rel.causal, rel.cls)
+        return window_columns(self.shape, self.clip, rel.cls)
+
+    def vectors(self, n: int) -> Float[Tensor, "r d"]:
+        """Return w, with a last row of zeros for the pairs with CLS, scaled as keys are.
+
+        A vector whose distance no pair of n tokens has is replaced by the nearest one in use: the stabiliser takes the
+        largest feature of all rows, and one that nobody reads must not push the others below the smallest number.
+        """
+        w: Tensor = self.distances
+        reach = n - 1 if self.relations.causal else sum(self.shape) - len(self.shape)
+        after = max(0, self.clip - reach)
+        before = after if len(w) > self.clip + 1 else 0
+        used = w[before:len(w) - after]
+        if after:
+            used = torch.cat([used[:1].expand(before, -1), used, used[-1:].expand(after, -1)])
+        return F.pad(used * self.head_dim ** -0.25, (0, 0, 0, int(self.relations.cls)))
+
+    def projected(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor]:
+        """Return the queries of all heads and the keys of the content heads, b h n d and b h/2 n d, scaled."""
+        x, scale = self.placed(x), self.head_dim ** -0.25
+        q, k = (rearrange(x @ w, "b n (h d) -> b h n d", d=self.head_dim) * scale for w in (self.query, self.key))
+        return q, k
+
+    def halves(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return queries and keys of the content heads, and queries and vectors of the distance heads."""
+        q, k = self.projected(x)
+        content, distance = q.chunk(2, dim=1)
+        return content, k, distance, self.vectors(x.shape[1]).to(distance.dtype).expand(self.heads // 2, -1, -1)
+
+    def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
+        """a_ij = q_i k_jᵀ / √d in the content heads, q_i w_rᵀ / √d in the others, r the row of the pair."""
+        q, k, q_distance, w = self.halves(x)
+        return torch.cat([q @ k.mT, kernel_per_pair(q_distance @ w.mT, self.columns(x.shape[1]))], 1)
+
+    def kernel(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
+        """Return the estimates of exp(a_ij) without the stabiliser; zero for a masked pair of a distance head."""
+        feature = positive if self.features == "positive" else trigonometric
+        halves = self.halves(x)
+        with no_autocast(x):
+            *parts, omega = self.precise(*halves, self.omega)
+            q, k, q_distance, w = (feature(t, omega) for t in parts)
+            return torch.cat([q @ k.mT, kernel_per_pair(q_distance @ w.mT, self.columns(x.shape[1]))], 1)
+
+    def features_by_half(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the stabilised features of the content heads, and ρ of the distance heads, b h/2 n r."""
+        halves = self.halves(x)
+        with no_autocast(x):
+            q, k, q_distance, w, omega = self.precise(*halves, self.omega)
+            fq, fk = stabilised(q, k, omega, self.features)
+            f_distance, f_w = stabilised(q_distance, w, omega, self.features)
+            return fq, fk, f_distance @ f_w.mT
+
+    def distance_kernel(self, q: Tensor, w: Tensor, omega: Tensor) -> Tensor:
+        """Return ρ of the distance heads, b h/2 n r, up to a factor for each query, which the denominator takes out."""
+        if self.features == "positive":
+            return positive_kernel(q, w, omega)
+        fq, fw = stabilised(q, w, omega, self.features)
+        return fq @ fw.mT
+
+    def features_of(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor]:
+        """Return the features of queries and keys of the content heads, b h/2 n f: the others have no keys."""
+        fq, fk, _ = self.features_by_half(x)
+        return fq, fk
+
+    def weights(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
+        """Return the estimated weights, one number per pair; masked pairs are exactly zero."""
+        relations = self.relations_for(x)
+        fq, fk, rho = self.features_by_half(x)
+        with no_autocast(x):
+            content = kernel_weights(fq @ fk.mT, None if relations.complete else relations.mask_on(x.device))
+            distance = kernel_weights(kernel_per_pair(rho, self.columns(x.shape[1])))
+        return torch.cat([content, distance], 1).to(x.dtype)
+
+    def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+        """Sum over the keys in linear time in both halves: never n × n."""
+        relations, halves = self.relations_for(x), self.halves(x)
+        v = rearrange(self.placed(x) @ self.value, "b n (h d) -> b h n d", h=self.heads)
+        with no_autocast(x):
+            q, k, q_distance, w, omega, u = self.precise(*halves, self.omega, v)
+            v_content, v_distance = u.chunk(2, dim=1)
+            content = self.attended(q, k, v_content, omega, relations.complete)
+            rho = self.distance_kernel(q_distance, w, omega)
+            if self.signed:
+                sums, total = line_sum(rho, v_distance, causal=relations.causal, cls=relations.cls)
+            else:
+                sums, total = window_sum(rho, v_distance, self.shape, cls=relations.cls)
+            mixed = torch.cat([content, sums / denominators(total)[..., None]], 1)
+        return rearrange(mixed.to(v.dtype), "b h n d -> b n (h d)")
+
+    def extra_repr(self) -> str:
+        """Describe the layer without its weights."""
+        return f"{super().extra_repr()}, clip={self.clip}, signed={self.signed}"
+
+
+def grid_of(relations: Relations) -> tuple[int, ...]:
+    """Return the sides of the grid, or refuse a table whose tokens have no positions."""
+    if relations.shape is None:
+        raise ValueError(f"relations must have a grid: a distance needs positions, got {relations!r}")
+    return relations.shape
