@@ -34,6 +34,12 @@ def reproducible():
 
 
 @pytest.fixture
+def double():
+    """Compute in float64 where nothing else is said; a module asks for it by ``pytestmark``."""
+    torch.set_default_dtype(torch.float64)
+
+
+@pytest.fixture
 def plain_types():
     """Switch the enforced annotations off, so that bad input reaches the library's own checks."""
     jaxtyping.config.update("jaxtyping_disable", True)

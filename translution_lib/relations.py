@@ -132,6 +132,10 @@ class Relations:
         """Return ``mask`` on a device; the copy is kept."""
         return self._remember(("mask", str(device)), lambda: self.mask.to(device))
 
+    def mask_needed(self, device: torch.device | str) -> Bool[Tensor, "n n"] | None:
+        """Return the mask on a device, or None where every pair may attend."""
+        return None if self.complete else self.mask_on(device)
+
     def _remember(self, key: tuple, make):
         if key not in self._cache:
             self._cache[key] = make()

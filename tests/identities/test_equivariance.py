@@ -20,9 +20,7 @@ BIASED = ["key-vector", "value-vector", "scalar-bias", "gated-bias"]
 SHARED_VALUES = ["self-attention", "rotary", "key-vector", "scalar-bias", "gated-bias"]
 
 
-@pytest.fixture(autouse=True)
-def double():
-    torch.set_default_dtype(torch.float64)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def random(*shape, seed):

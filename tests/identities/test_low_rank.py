@@ -19,10 +19,7 @@ tables = st.sampled_from([offsets(4), offsets((2, 2)), offsets((2, 2), cls=True)
                           offsets((2, 3), window=1), shared(3)])
 
 
-@pytest.fixture(autouse=True)
-def double():
-    """Check identities in float64."""
-    torch.set_default_dtype(torch.float64)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def make(seed, rel, c, e, r1, r2):

@@ -15,9 +15,7 @@ FORMS = pytest.mark.parametrize("form", [functional.translution_definition, tran
 SUBSETS = ["", "q", "k", "v", "qk", "qv", "kv", "qkv"]
 
 
-@pytest.fixture(autouse=True)
-def double():
-    torch.set_default_dtype(torch.float64)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 @st.composite

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from tests.unit.strategies import grids
+from tests.unit.strategies import grids, normal
 from translution_lib import ViT, offsets
 from translution_lib.functional.ball_sums import Balls
 from translution_lib.functional.positional_features import commuting_blocks, positional_features, shift_rotation
@@ -34,13 +34,7 @@ from translution_lib.mixers.relative_performer import PerformerS1, PerformerS2
 SEEDS, FREQUENCIES = st.integers(0, 10**6), st.floats(0.2, 2.9)
 
 
-@pytest.fixture(autouse=True)
-def double():
-    torch.set_default_dtype(torch.float64)
-
-
-def normal(seed, *shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def invariants(omega, integers):

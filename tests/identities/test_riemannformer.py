@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
+from tests.unit.strategies import normal
 from translution_lib import Rotary, ScalarBias, offsets
 from translution_lib.functional import transport
 from translution_lib.mixers.convert import NoTranslution, as_translution
@@ -18,13 +19,7 @@ FEW = settings(max_examples=8)
 inv, exp, power = torch.linalg.inv, torch.matrix_exp, torch.linalg.matrix_power
 
 
-@pytest.fixture(autouse=True)
-def double():
-    torch.set_default_dtype(torch.float64)
-
-
-def normal(seed, *shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def near_identity(seed, *shape):

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
+from tests.unit.strategies import normal
 from translution_lib import SelfAttention, definition, functional, offsets
 from translution_lib.functional.rotary import frequencies, half_order, rotate, rotation
 from translution_lib.mixers.rotary import Rotary
@@ -17,13 +18,7 @@ from translution_lib.mixers.rotary_translution import RotaryTranslution
 SEEDS, AXES, PAIRS = st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 4)
 
 
-@pytest.fixture(autouse=True)
-def double():
-    torch.set_default_dtype(torch.float64)
-
-
-def normal(seed, *shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def whole(seed, *shape, reach=20):

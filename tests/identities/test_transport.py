@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch.func import jacfwd, vmap
 from torch.testing import assert_close
 
+from tests.unit.strategies import normal, points
 from translution_lib import geometry
 from translution_lib.functional.rotary import rotation
 
@@ -17,17 +18,7 @@ SEEDS = st.integers(0, 10**6)
 few = settings(max_examples=5)
 
 
-@pytest.fixture(autouse=True)
-def double():
-    torch.set_default_dtype(torch.float64)
-
-
-def normal(seed, *shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def points(seed, *shape):
-    return torch.nn.functional.normalize(normal(seed, *shape), dim=-1)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def tangent(seed, x):

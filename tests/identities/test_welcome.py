@@ -14,10 +14,7 @@ seeds = st.integers(0, 2**31)
 small = st.integers(1, 3)
 
 
-@pytest.fixture(autouse=True)
-def double():
-    """Check identities in float64."""
-    torch.set_default_dtype(torch.float64)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def literally(x, w_q, w_k, w_v, rho):

@@ -107,6 +107,16 @@ def operators(draw) -> dict:
             "relations": rel, "heads": heads}
 
 
+def normal(seed: int, *shape: int) -> torch.Tensor:
+    """Return Gaussian numbers of the default type that depend on the seed alone."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def points(seed: int, *shape: int) -> torch.Tensor:
+    """Return random points of the unit sphere."""
+    return torch.nn.functional.normalize(normal(seed, *shape), dim=-1)
+
+
 def gradients(y: torch.Tensor, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """Return the gradients of a fixed random linear function of y."""
     g = torch.randn(y.shape, dtype=y.dtype, generator=torch.Generator().manual_seed(7))
@@ -121,6 +131,13 @@ def assert_forms_agree(layer: torch.nn.Module, x: torch.Tensor) -> None:
     torch.testing.assert_close(fast, literal)
     for a, b in zip(gradients(fast, inputs), gradients(literal, inputs), strict=True):
         torch.testing.assert_close(a, b)
+
+
+def assert_weights_are_a_mean(layer: torch.nn.Module, x: torch.Tensor) -> None:
+    """The weights of every query sum to one, and those of masked pairs are exactly zero."""
+    alpha = layer.weights(x)
+    assert (alpha[..., ~layer.relations.mask] == 0).all()
+    torch.testing.assert_close(alpha.sum(-1), torch.ones_like(alpha[..., 0]))
 
 
 def assert_half_precision_serves(layer: torch.nn.Module, x: torch.Tensor) -> None:

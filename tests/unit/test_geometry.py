@@ -14,6 +14,7 @@ from scipy.spatial.transform import Rotation
 from sympy import diffgeom
 from torch.testing import assert_close
 
+from tests.unit.strategies import normal, points
 from translution_lib import geometry
 
 with warnings.catch_warnings():
@@ -24,17 +25,7 @@ SEEDS, SIZES = st.integers(0, 10**6), st.integers(2, 6)
 OCTANT = torch.tensor([[0, 0, 1], [1, 0, 0], [0, 1, 0]], dtype=torch.float64)
 
 
-@pytest.fixture(autouse=True)
-def double():
-    torch.set_default_dtype(torch.float64)
-
-
-def normal(seed, *shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def points(seed, *shape):
-    return torch.nn.functional.normalize(normal(seed, *shape), dim=-1)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def tangent(seed, x, length=1.0):

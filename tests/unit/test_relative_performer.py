@@ -12,7 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from tests.unit.strategies import F64, assert_forms_agree, assert_half_precision_serves, grids
+from tests.unit.strategies import (
+    F64,
+    assert_forms_agree,
+    assert_half_precision_serves,
+    assert_weights_are_a_mean,
+    grids,
+)
 from translution_lib import GPT, ViT, definition, offsets, pairs, shared
 from translution_lib.functional.positional_features import (
     commuting_blocks,
@@ -57,9 +63,7 @@ def test_the_fast_form_is_the_equation(make):
     layer = make()
     x = randn(2, layer.relations.n, layer.dim).requires_grad_()
     assert_forms_agree(layer, x)
-    alpha = layer.weights(x)
-    assert (alpha[..., ~layer.relations.mask] == 0).all()
-    assert_close(alpha.sum(-1), torch.ones_like(alpha[..., 0]))
+    assert_weights_are_a_mean(layer, x)
 
 
 @given(layers())

@@ -23,7 +23,7 @@ def check_sizes(**sizes: int) -> None:
             raise ValueError(f"{name} must be an integer ≥ 1, got {size!r}")
 
 
-def check_choice(name: str, value: object, known: tuple[str, ...]) -> None:
+def check_choice(name: str, value: object, known: tuple) -> None:
     """Refuse a name that is not one of those known."""
     if value not in known:
         raise ValueError(f"{name} must be one of {known}, got {value!r}")

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from translution_lib.functional.checks import check_heads, check_tokens
+from translution_lib.functional.checks import check_choice, check_heads, check_tokens
 
 WEIGHTINGS = ("softmax", "sigmoid", "sum")
 BLOCK_NUMBERS = 2**20
@@ -71,8 +71,7 @@ def weigh(a: Float[Tensor, "b h n n"], mask: Tensor | None = None, weighting: st
     Raises:
         ValueError: an unknown weighting, or a mask that leaves a query without a key.
     """
-    if weighting not in WEIGHTINGS:
-        raise ValueError(f"weighting must be one of {WEIGHTINGS}, got {weighting!r}")
+    check_choice("weighting", weighting, WEIGHTINGS)
     allowed = _pairs(mask, a)
     if weighting == "softmax":
         return a.softmax(-1) if allowed is None else a.masked_fill(~allowed, -math.inf).softmax(-1)

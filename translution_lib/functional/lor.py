@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from translution_lib.functional.attention import masked_softmax
-from translution_lib.functional.checks import check_heads, check_tokens, check_weight
+from translution_lib.functional.checks import check_choice, check_heads, check_tokens, check_weight
 from translution_lib.functional.grouped import pair_scores, pair_values
 from translution_lib.functional.translution import (
     gather_weight,
@@ -119,8 +119,7 @@ def lor_values(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"], low: 
 def check_lor(x: Tensor, low: Three, cores: Three, up: Tensor, relations: Relations, heads: int,
               shared: Three | None, variant: str) -> int:
     """Check the arguments of LoR-Translution together; return the dimension of a head."""
-    if variant not in VARIANTS:
-        raise ValueError(f"variant must be one of {VARIANTS}, got {variant!r}")
+    check_choice("variant", variant, VARIANTS)
     check_tokens(x, relations.n)
     r2, e = up.shape
     for name, first, core in zip(("query", "key", "value"), low, cores, strict=True):

@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from translution_lib.functional.checks import check_choice
+
 LAYOUTS = ("interleaved", "half")
 
 
@@ -72,8 +74,7 @@ def phases(positions: Tensor, angles: Float[Tensor, "*h a p"]) -> Float[Tensor, 
 
 def turn(x: Tensor, cos: Tensor, sin: Tensor, layout: str = "interleaved") -> Tensor:
     """Turn every pair of channels of x (…, d) by the angle with this cosine and sine (…, d/2); the type of x stays."""
-    if layout not in LAYOUTS:
-        raise ValueError(f"layout must be one of {LAYOUTS}, got {layout!r}")
+    check_choice("layout", layout, LAYOUTS)
     if x.shape[-1] != 2 * cos.shape[-1]:
         raise ValueError(f"x must have {2 * cos.shape[-1]} channels, two per angle, got {x.shape[-1]}")
     cos, sin = cos.to(x), sin.to(x)

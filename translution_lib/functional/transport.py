@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from translution_lib.functional.checks import check_choice
 from translution_lib.functional.rotary import turn
 
 TRANSPORTS = ("rotation", "reflection", "blocks4", "skew")
@@ -58,8 +59,7 @@ def reflecting(planes: int, kind: str) -> Bool[Tensor, "p"]:
     Raises:
         ValueError: an unknown kind, or an odd number of planes for "blocks4".
     """
-    if kind not in TRANSPORTS[:3]:
-        raise ValueError(f"kind must be one of {TRANSPORTS[:3]}, got {kind!r}")
+    check_choice("kind", kind, TRANSPORTS[:3])
     if kind == "blocks4" and planes % 2:
         raise ValueError(f"kind 'blocks4' takes planes in pairs, head_dim a multiple of 4, got {planes} planes")
     every = torch.arange(planes, device="cpu") % 2 == 1
@@ -109,8 +109,7 @@ def exponents(positions: Tensor, schedule: str = "linear", base: float = math.e)
         ValueError: an unknown schedule; a base not above one; a position below 1 with "log": log 0 does not exist, so
             tokens are numbered from one.
     """
-    if schedule not in SCHEDULES:
-        raise ValueError(f"schedule must be one of {SCHEDULES}, got {schedule!r}")
+    check_choice("schedule", schedule, SCHEDULES)
     if schedule == "linear":
         return positions
     if not base > 1:
@@ -155,8 +154,7 @@ def transport_scores_definition(q: Float[Tensor, "b h n d"], k: Float[Tensor, "b
     Raises:
         ValueError: an unknown form.
     """
-    if form not in FORMS:
-        raise ValueError(f"form must be one of {FORMS}, got {form!r}")
+    check_choice("form", form, FORMS)
     common = at.inverse @ k[..., None]                                              # T_n⁻¹ k_n        b h n d 1
     moved = at.map[..., :, None, :, :] @ common[..., None, :, :, :]                 # T_m T_n⁻¹ k_n  b h m n d 1
     if form == "inner":
@@ -167,8 +165,7 @@ def transport_scores_definition(q: Float[Tensor, "b h n d"], k: Float[Tensor, "b
 def transport_scores(q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"], at: Frame,
                      form: str = "inner") -> Float[Tensor, "b h n n"]:
     """⟨T_m⁻¹ q_m, T_n⁻¹ k_n⟩, or ⟨T_mᵀ q_m, T_n⁻¹ k_n⟩ for covectors: the definition with one map per token."""
-    if form not in FORMS:
-        raise ValueError(f"form must be one of {FORMS}, got {form!r}")
+    check_choice("form", form, FORMS)
     here = at.inverse if form == "inner" else at.map.mT
     return (here @ q[..., None])[..., 0] @ (at.inverse @ k[..., None])[..., 0].mT
 

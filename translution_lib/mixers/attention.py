@@ -77,7 +77,7 @@ class Attention(nn.Module):
     def weights(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
         """Return the attention weights α_ij: rows sum to one, masked pairs are exactly zero."""
         relations = self.relations_for(x)
-        return masked_softmax(self.scores(x), None if relations.complete else relations.mask_on(x.device))
+        return masked_softmax(self.scores(x), relations.mask_needed(x.device))
 
     def forward(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
         """Mix the tokens: attention, then the output map."""
@@ -136,9 +136,13 @@ class SelfAttention(Attention):
 
     def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
         """Run torch's fused attention."""
-        x = self.placed(x)
-        q, k, v = (rearrange(x @ w, "b n (h d) -> b h n d", h=self.heads) for w in (self.query, self.key, self.value))
+        q, k, v = self.by_head(x, self.query, self.key, self.value)
         return rearrange(self.fused(q, k, v), "b h n d -> b n (h d)")
+
+    def by_head(self, x: Float[Tensor, "b n c"], *weights: Float[Tensor, "c _"]) -> list[Tensor]:
+        """Return the tokens times each weight, b h n d: as many heads as the weight has columns for."""
+        x = self.placed(x)
+        return [rearrange(x @ w, "b n (h d) -> b h n d", d=self.head_dim) for w in weights]
 
     def fused(self, q: Float[Tensor, "b h n d1"], k: Float[Tensor, "b h n d1"], v: Float[Tensor, "b h n d2"],
               bias: Tensor | None = None, scale: float | None = None) -> Float[Tensor, "b h n d2"]:

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from translution_lib.functional.attention import masked_softmax
+from translution_lib.functional.checks import check_choice
 from translution_lib.mixers.attention import SelfAttention
 from translution_lib.mixers.positional import offset_count, per_pair
 from translution_lib.relations import Relations
@@ -44,8 +45,7 @@ class GatedPositionalAttention(SelfAttention):
     def __init__(self, relations: Relations, dim: int, heads: int, *, form: str = "original", locality: float = 1.0,
                  **options) -> None:
         super().__init__(relations, dim, heads, **options)
-        if form not in FORMS:
-            raise ValueError(f"form must be one of {FORMS}, got {form!r}")
+        check_choice("form", form, FORMS)
         if not (isinstance(locality, (int, float)) and 0 <= locality < math.inf):
             raise ValueError(f"locality must be a number ≥ 0, got {locality!r}")
         self.form = form
@@ -64,7 +64,7 @@ class GatedPositionalAttention(SelfAttention):
 
     def position_weights(self, relations: Relations) -> Float[Tensor, "h n n"]:
         """Return β_ij = softmax_j u·r[δ]: the weights that do not look at the content."""
-        mask = None if relations.complete else relations.mask_on(self.gate.device)
+        mask = relations.mask_needed(self.gate.device)
         return masked_softmax(per_pair(self.offset_scores(), relations)[None], mask)[0]
 
     def weights(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:

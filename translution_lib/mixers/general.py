@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from translution_lib.functional.checks import check_heads, check_tokens
+from translution_lib.functional.checks import check_choice, check_heads, check_tokens
 from translution_lib.functional.general import differences, gaussians, lattice, mixture_translution
 from translution_lib.functional.translution import (
     scores_definition,
@@ -119,8 +119,7 @@ class GeneralTranslution(Attention):
     def __init__(self, relations: Relations, dim: int, heads: int, *, kernel: str = "mlp", functions: int = 8,
                  hidden: int = 32, centres: int = 5, width: float | int | None = None, **options) -> None:
         super().__init__(relations, dim, heads, **options)
-        if kernel not in KERNELS:
-            raise ValueError(f"kernel must be one of {KERNELS}, got {kernel!r}")
+        check_choice("kernel", kernel, KERNELS)
         check_sizes(centres=centres)
         self.kernel, m = kernel, offset_count(relations)
         self.basis = _basis(relations, kernel, functions, hidden, centres, width)

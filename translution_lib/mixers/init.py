@@ -8,6 +8,8 @@ import math
 import torch
 from torch import Tensor
 
+from translution_lib.functional.checks import check_choice
+
 INITS = ("fan_in", "released")
 
 
@@ -22,8 +24,7 @@ def relation_bound(rows: int, columns: int, init: str) -> float:
     "fan_in" treats every matrix as the linear map that it is: 1/√rows. "released" is what the authors' code does by
     calling ``kaiming_uniform_`` on a 3-D tensor, which takes rows·columns as the fan-in: 1/√(rows·columns).
     """
-    if init not in INITS:
-        raise ValueError(f"init must be one of {INITS}, got {init!r}")
+    check_choice("init", init, INITS)
     return linear_bound(rows if init == "fan_in" else rows * columns)
 
 

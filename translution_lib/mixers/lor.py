@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from translution_lib.functional.checks import check_heads
+from translution_lib.functional.checks import check_choice, check_heads
 from translution_lib.functional.lor import (
     VARIANTS,
     lor_scores,
@@ -48,8 +48,7 @@ class LoRTranslution(Attention):
                  shared: bool = True, variant: str = "printed", init: str = "fan_in", **options) -> None:
         super().__init__(relations, dim, heads, **options)
         r1, r2 = (heads * r for r in _two(relative_dim))
-        if variant not in VARIANTS:
-            raise ValueError(f"variant must be one of {VARIANTS}, got {variant!r}")
+        check_choice("variant", variant, VARIANTS)
         if not (shared or (r1 and r2)):
             raise ValueError("relative_dim must be at least 1 where shared is False: no weights would be left")
         self.relative_dim, self.variant = (r1 // heads, r2 // heads), variant

@@ -84,8 +84,7 @@ class Performer(SelfAttention):
 
     def projected(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor]:
         """Return queries and keys, b h n score_dim, scaled so that the score is their plain product: q_i k_jᵀ."""
-        x, scale = self.placed(x), self.head_dim ** -0.25
-        q, k = (rearrange(x @ w, "b n (h d) -> b h n d", h=self.heads) * scale for w in (self.query, self.key))
+        q, k = (t * self.head_dim ** -0.25 for t in self.by_head(x, self.query, self.key))
         return q, k
 
     def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
@@ -99,11 +98,16 @@ class Performer(SelfAttention):
 
     def kernel(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
         """Return the estimate of exp(a_ij), φ(q_i) φ(k_j)ᵀ, without the stabiliser."""
-        feature = positive if self.features == "positive" else trigonometric
         q, k = self.projected(x)
         with no_autocast(x):
             q, k, omega = self.precise(q, k, self.omega)
-            return feature(q, omega) @ feature(k, omega).mT
+            fq, fk = self.plain_features(omega, q, k)
+            return fq @ fk.mT
+
+    def plain_features(self, omega: Tensor, *vectors: Tensor) -> list[Tensor]:
+        """Return the features of each tensor of vectors, without the stabiliser."""
+        feature = positive if self.features == "positive" else trigonometric
+        return [feature(t, omega) for t in vectors]
 
     def features_of(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor]:
         """Return the stabilised features of queries and keys, b h n f, in float32 or better."""
@@ -114,15 +118,14 @@ class Performer(SelfAttention):
 
     def weights(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
         """Return the estimated weights φ(q_i) φ(k_j)ᵀ / Σ_l φ(q_i) φ(k_l)ᵀ; masked pairs are exactly zero."""
-        relations = self.relations_for(x)
         fq, fk = self.features_of(x)
         with no_autocast(x):
-            return kernel_weights(fq @ fk.mT, None if relations.complete else relations.mask_on(x.device)).to(x.dtype)
+            return kernel_weights(fq @ fk.mT, self.relations_for(x).mask_needed(x.device)).to(x.dtype)
 
     def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
         """Sum over the keys first, once for all queries: never n × n."""
         q, k = self.projected(x)
-        v = rearrange(self.placed(x) @ self.value, "b n (h d) -> b h n d", h=self.heads)
+        v, = self.by_head(x, self.value)
         with no_autocast(x):
             q, k, u, omega = self.precise(q, k, v, self.omega)
             mixed = self.attended(q, k, u, omega, self.relations_for(x).complete)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from translution_lib.functional.feature_states import positive_kernel
 from translution_lib.functional.linear_attention import denominators, kernel_weights
 from translution_lib.functional.positional_features import positional_features, through_blocks
-from translution_lib.functional.random_features import positive, stabilised, trigonometric
+from translution_lib.functional.random_features import stabilised
 from translution_lib.functional.rotary import frequencies
 from translution_lib.functional.window_sum import (
     kernel_per_pair,
@@ -128,15 +128,9 @@ class PerformerS2(Performer):
             used = torch.cat([used[:1].expand(before, -1), used, used[-1:].expand(after, -1)])
         return F.pad(used * self.head_dim ** -0.25, (0, 0, 0, int(self.relations.cls)))
 
-    def projected(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor]:
-        """Return the queries of all heads and the keys of the content heads, b h n d and b h/2 n d, scaled."""
-        x, scale = self.placed(x), self.head_dim ** -0.25
-        q, k = (rearrange(x @ w, "b n (h d) -> b h n d", d=self.head_dim) * scale for w in (self.query, self.key))
-        return q, k
-
     def halves(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return queries and keys of the content heads, and queries and vectors of the distance heads."""
-        q, k = self.projected(x)
+        """Return queries and keys of the content heads, and queries and vectors of the distance heads, b h/2 n d."""
+        q, k = self.projected(x)    # queries of all heads, keys of the content heads
         content, distance = q.chunk(2, dim=1)
         return content, k, distance, self.vectors(x.shape[1]).to(distance.dtype).expand(self.heads // 2, -1, -1)
 
@@ -147,11 +141,10 @@ class PerformerS2(Performer):
 
     def kernel(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
         """Return the estimates of exp(a_ij) without the stabiliser; zero for a masked pair of a distance head."""
-        feature = positive if self.features == "positive" else trigonometric
         halves = self.halves(x)
         with no_autocast(x):
             *parts, omega = self.precise(*halves, self.omega)
-            q, k, q_distance, w = (feature(t, omega) for t in parts)
+            q, k, q_distance, w = self.plain_features(omega, *parts)
             return torch.cat([q @ k.mT, kernel_per_pair(q_distance @ w.mT, self.columns(x.shape[1]))], 1)
 
     def features_by_half(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor, Tensor]:
@@ -177,17 +170,16 @@ class PerformerS2(Performer):
 
     def weights(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
         """Return the estimated weights, one number per pair; masked pairs are exactly zero."""
-        relations = self.relations_for(x)
         fq, fk, rho = self.features_by_half(x)
         with no_autocast(x):
-            content = kernel_weights(fq @ fk.mT, None if relations.complete else relations.mask_on(x.device))
+            content = kernel_weights(fq @ fk.mT, self.relations_for(x).mask_needed(x.device))
             distance = kernel_weights(kernel_per_pair(rho, self.columns(x.shape[1])))
         return torch.cat([content, distance], 1).to(x.dtype)
 
     def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
         """Sum over the keys in linear time in both halves: never n × n."""
         relations, halves = self.relations_for(x), self.halves(x)
-        v = rearrange(self.placed(x) @ self.value, "b n (h d) -> b h n d", h=self.heads)
+        v, = self.by_head(x, self.value)
         with no_autocast(x):
             q, k, q_distance, w, omega, u = self.precise(*halves, self.omega, v)
             v_content, v_distance = u.chunk(2, dim=1)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from translution_lib.functional import transport as maps
 from translution_lib.functional.attention import masked_softmax
+from translution_lib.functional.checks import check_choice
 from translution_lib.functional.rotary import frequencies
 from translution_lib.mixers.attention import SelfAttention
 from translution_lib.mixers.rotary import ANGLES, with_free_cls
@@ -60,8 +61,7 @@ class Riemann(SelfAttention):
         for name, value, known in (("transport", transport, maps.TRANSPORTS), ("metric", metric, METRICS),
                                    ("form", form, maps.FORMS), ("focus", focus, FOCI), ("angles", angles, ANGLES),
                                    ("schedule", schedule, maps.SCHEDULES)):
-            if value not in known:
-                raise ValueError(f"{name} must be one of {known}, got {value!r}")
+            check_choice(name, value, known)
         super().__init__(relations, dim, heads, **options)
         self.transport, self.metric, self.form, self.focus = transport, metric, form, focus
         self.alpha, self.schedule = alpha, schedule
@@ -143,8 +143,7 @@ class Riemann(SelfAttention):
 
     def projected(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return queries and keys, b h n d, in the spaces of their tokens."""
-        x = self.placed(x)
-        q, k = (rearrange(x @ w, "b n (h d) -> b h n d", h=self.heads) for w in (self.query, self.key))
+        q, k = self.by_head(x, self.query, self.key)
         return q, k
 
     def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
@@ -206,9 +205,9 @@ class Riemann(SelfAttention):
         """Carry queries and keys once per token and run torch's fused attention; a focus after it needs the weights."""
         q, k = self.carried(*self.projected(x))
         relations, root = self.relations_for(x), self.head_dim ** -0.5
-        v = rearrange(self.placed(x) @ self.value, "b n (h d) -> b h n d", h=self.heads)
+        v, = self.by_head(x, self.value)
         if self.focus == "after":
-            mask = None if relations.complete else relations.mask_on(x.device)
+            mask = relations.mask_needed(x.device)
             alpha = self.dropped(masked_softmax(q @ k.mT * root, mask)) * self.focus_bias(x).exp()
             return rearrange(alpha @ v, "b h n d -> b n (h d)")
         bias = None

@@ -9,6 +9,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from translution_lib.functional.checks import check_choice
 from translution_lib.functional.rotary import LAYOUTS, frequencies, phases, turn
 from translution_lib.mixers.attention import SelfAttention
 from translution_lib.relations import Relations
@@ -44,8 +45,7 @@ class Rotary(SelfAttention):
             raise ValueError(f"relations must have a grid: a rotation needs positions, got {relations!r}")
         for name, value, known in (("angles", angles, ANGLES), ("layout", layout, LAYOUTS),
                                    ("cls_token", cls_token, CLS_TOKENS)):
-            if value not in known:
-                raise ValueError(f"{name} must be one of {known}, got {value!r}")
+            check_choice(name, value, known)
         super().__init__(relations, dim, heads, **options)
         self.layout, self.cls_token = layout, cls_token
         # The tables stay on the CPU in double precision; what the layer computes with is cast from them.
@@ -79,8 +79,7 @@ class Rotary(SelfAttention):
 
     def projected(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return queries and keys, b h n d, before they turn."""
-        x = self.placed(x)
-        q, k = (rearrange(x @ w, "b n (h d) -> b h n d", h=self.heads) for w in (self.query, self.key))
+        q, k = self.by_head(x, self.query, self.key)
         return q, k
 
     def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
@@ -105,7 +104,7 @@ class Rotary(SelfAttention):
     def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
         """Turn queries and keys once per token and run torch's fused attention."""
         q, k = self.turned(*self.projected(x))
-        v = rearrange(self.placed(x) @ self.value, "b n (h d) -> b h n d", h=self.heads)
+        v, = self.by_head(x, self.value)
         v = F.pad(v, (0, q.shape[-1] - self.head_dim))   # the fused kernels want one size for q, k and v
         mixed = self.fused(q, k, v, scale=self.head_dim ** -0.5)
         return rearrange(mixed[..., : self.head_dim], "b h n d -> b n (h d)")

@@ -11,6 +11,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from translution_lib.functional.checks import check_choice
 from translution_lib.mixers.attention import SelfAttention, check_sizes
 from translution_lib.mixers.positional import offset_count, per_pair
 from translution_lib.relations import Relations
@@ -40,8 +41,7 @@ class ScalarBias(SelfAttention):
     def __init__(self, relations: Relations, dim: int, heads: int, *, bias: str = "table", num_buckets: int = 32,
                  max_distance: int = 128, **options) -> None:
         super().__init__(relations, dim, heads, **options)
-        if bias not in BIASES:
-            raise ValueError(f"bias must be one of {BIASES}, got {bias!r}")
+        check_choice("bias", bias, BIASES)
         self.maker, rows = bias, offset_count(relations)
         # Plain tensors on the CPU, neither parameters nor buffers: the relation table determines them.
         delta = torch.tensor(relations.labels[:rows], device="cpu")  # m dimensions
@@ -64,8 +64,8 @@ class ScalarBias(SelfAttention):
 
     def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
         """Run torch's fused attention with the bias as an additive mask."""
-        relations, x = self.relations_for(x), self.placed(x)
-        q, k, v = (rearrange(x @ w, "b n (h d) -> b h n d", h=self.heads) for w in (self.query, self.key, self.value))
+        relations = self.relations_for(x)
+        q, k, v = self.by_head(x, self.query, self.key, self.value)
         mask = per_pair(self.offset_bias(), relations).to(q.dtype)
         if not relations.complete:
             mask = mask.masked_fill(~relations.mask_on(x.device), -math.inf)

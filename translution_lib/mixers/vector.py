@@ -10,6 +10,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from translution_lib.functional.checks import check_choice
 from translution_lib.mixers.attention import SelfAttention
 from translution_lib.mixers.positional import along_keys, clipped, offset_count, per_offset, per_pair
 from translution_lib.relations import Relations
@@ -39,8 +40,7 @@ class RelativeVectors(SelfAttention):
                  per_head: bool = True, **options) -> None:
         near = clipped(relations, clip)
         super().__init__(relations, dim, heads, **options)
-        if sides not in SIDES:
-            raise ValueError(f"sides must be one of {SIDES}, got {sides!r}")
+        check_choice("sides", sides, SIDES)
         self.sides, self.clip, self.per_head, self.near = sides, clip, per_head, near
         size = (offset_count(near), self.inner if per_head else self.head_dim)
         # Small, as the absolute embedding is: a fresh layer is close to self-attention.
@@ -70,8 +70,7 @@ class RelativeVectors(SelfAttention):
 
     def projected(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values before any offset, each b h n d."""
-        x = self.placed(x)
-        q, k, v = (rearrange(x @ w, "b n (h d) -> b h n d", h=self.heads) for w in (self.query, self.key, self.value))
+        q, k, v = self.by_head(x, self.query, self.key, self.value)
         return q, k, v
 
     def _bias(self, q: Tensor, x: Tensor) -> Tensor | None:
