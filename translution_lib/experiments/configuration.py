@@ -18,12 +18,14 @@ NOTEBOOK_NAMES = {"In", "Out"}  # IPython's own plain values
 class Configuration(BaseModel):
     """Parameters of a run: named, typed, in their ranges, and unchangeable.
 
-    Types are strict (no number where a string is meant) and unknown names are refused. A subclass names the parameters
-    that say where files lie in `PLACES`; those change neither the run nor its fingerprint, and no record shows them.
+    Types are strict (no number where a string is meant) and unknown names are refused. A subclass names in `PLACES` the
+    parameters that say where files lie, which no record shows, and in `KEEPING` those that decide how a run is kept
+    (its name, how often it is saved); neither changes the result or the fingerprint.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
     PLACES: ClassVar[frozenset[str]] = frozenset()
+    KEEPING: ClassVar[frozenset[str]] = frozenset({"run_name"})
 
     @classmethod
     def of(cls: type[C], parameters: Mapping[str, Any]) -> C:
@@ -60,7 +62,7 @@ class Configuration(BaseModel):
 
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that differ when a parameter differs that may change the result."""
-        relevant = {name: value for name, value in self.parameters().items() if name != "run_name"}
+        relevant = {name: value for name, value in self.parameters().items() if name not in self.KEEPING}
         return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:12]
 
 
