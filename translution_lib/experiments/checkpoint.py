@@ -5,6 +5,7 @@ import re
 import shutil
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -35,7 +36,7 @@ class Keeper:
     """
 
     def __init__(
-        self, folder: str | Path, fingerprint: str, *, minutes: float = 0, steps: int = 0, keep: int = 2
+        self, folder: str | Path, fingerprint: str, *, minutes: float | int = 0, steps: int = 0, keep: int = 2
     ) -> None:
         if minutes < 0 or steps < 0 or keep < 1:
             raise ValueError(f"minutes, steps, keep: got {minutes}, {steps} and {keep}, expected at least 0, 0 and 1")
@@ -66,8 +67,9 @@ class Keeper:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._write(path, writer, {"fingerprint": self.fingerprint, "step": step, "state": dict(state)})
         except OSError as error:
-            if not checksum(path).exists():
-                path.unlink(missing_ok=True)
+            with suppress(OSError):  # what prevented the one may prevent the other
+                if not checksum(path).exists():
+                    path.unlink()
             raise unwritten(path, writer.bytes, error) from error
         self._saved = monotonic()
         self._prune(step)
@@ -160,7 +162,7 @@ class Writer:
         if self._error is not None:
             raise self._error
 
-    def write(self, data: bytes) -> int:
+    def write(self, data: bytes | memoryview) -> int:
         """Append `data`."""
         view = memoryview(data)
         self.digest.update(view)
