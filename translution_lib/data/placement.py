@@ -2,14 +2,17 @@
 
 Static and dynamic MNIST of Fan et al. (2025, section 4.1.1): a 28 by 28 digit on an 84 by 84 canvas, either always at
 pixels 28 to 55 or at a position drawn uniformly from the 57 by 57 that keep the whole digit on the canvas. "aligned"
-and "near" are two parts of dynamic: whole patches away from the centre, and less than a patch away from it.
+and "near" are two parts of dynamic: whole patches away from the centre, and less than a patch away from it. "moving" is
+one frame of a digit's flight (Moving MNIST, section 5.2 of the preprint by the same authors).
 """
 
 import torch
 from jaxtyping import Int64, Shaped
 from torch import Tensor
 
-PLACEMENTS = ("static", "dynamic", "aligned", "near")
+from translution_lib.data.flights import flights
+
+PLACEMENTS = ("static", "dynamic", "aligned", "near", "moving")
 
 
 def place(
@@ -26,7 +29,8 @@ def place(
         canvas: height and width of the canvas in pixels; one number for a square.
         mode: "static" puts every image at the centre (towards the top left where the margins cannot be equal);
             "dynamic" draws a corner for each image, uniform over all that keep the image on the canvas; "aligned"
-            over those whole patches away from the centre; "near" over those at most half a patch away along each axis.
+            over those whole patches away from the centre; "near" over those at most half a patch away along each axis;
+            "moving" takes the corner from a frame of a flight (`flights`).
         generator: where dynamic positions come from; torch's global generator when None. With a generator on the CPU
             the positions are the same for images on any device.
         patch: side of a patch in pixels, for "aligned" and "near".
@@ -47,8 +51,11 @@ def corners(
 ) -> Int64[Tensor, "b 2"]:
     """Top-left corners (row, column) for `count` images; `room` is canvas size minus image size; the rest as `place`.
 
-    Each axis by itself: static is half the room, the other modes draw uniformly from `places(room, mode, patch)`.
+    Each axis by itself: static is half the room, aligned, near and dynamic draw uniformly from `places(room, mode,
+    patch)`. Moving draws a flight, which ties the axes together.
     """
+    if mode == "moving":
+        return flights(count, room, generator)
     choices = [places(r, mode, patch) for r in room]
     if mode == "static":
         return torch.cat(choices).expand(count, 2)
@@ -68,7 +75,7 @@ def places(room: int, mode: str, patch: int | None = None) -> Int64[Tensor, " k"
     if mode in ("aligned", "near") and (patch is None or patch < 1):
         raise ValueError(f"patch: got {patch!r}, expected the side of a patch for {mode!r}")
     everywhere, away = torch.arange(room + 1), torch.arange(room + 1) - room // 2
-    if mode == "dynamic":
+    if mode in ("dynamic", "moving"):
         return everywhere
     step = patch or 1
     kept = {"static": away == 0, "aligned": away % step == 0, "near": away.abs() <= step // 2}[mode]
