@@ -33,8 +33,8 @@ def augment(
     if name not in AUGMENTATIONS:
         raise ValueError(f"name: got {name!r}, expected one of {AUGMENTATIONS}")
     total = first + len(images) if total is None else total
-    if not 0 <= first <= first + len(images) <= total:
-        raise ValueError(f"first: got {first}, expected 0 to {total - len(images)}, for {len(images)} of {total} images")
+    if not 0 <= first <= total - len(images):
+        raise ValueError(f"first: got {first}, expected 0 to {total - len(images)} for {len(images)} of {total} images")
     if name == "none" or not len(images):
         return images
     changes, (height, width) = crop_flip(*images.shape[-2:]), images.shape[-2:]

@@ -1,8 +1,8 @@
 """Where a digit of Moving MNIST is (Srivastava, Mansimov and Salakhutdinov, 2015): it flies straight and bounces.
 
 A flight starts anywhere, in any direction, and covers a tenth of the room in each of 20 frames. A step that would
-cross a wall ends at the wall, and the digit turns back; a digit is therefore found at a wall more often, by about 3 %
-of the frames for each of the four, than the uniform law of "dynamic" puts it there. One frame of each flight is drawn.
+cross a wall ends at the wall, and the digit turns back: a digit touches each of the four walls in 3 % of the frames,
+a little more often than the uniform law of "dynamic" puts it there. One frame of each flight is drawn.
 """
 
 import math
