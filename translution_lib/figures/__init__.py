@@ -46,6 +46,9 @@ figures.estimator(alt="…", m=32, norms=(1.0, 1.0), angle=60)  # equal="feature
 # A picture shifted by a slider: by name, one map (h, w) for every shift; what did not follow, and the change, beside.
 figures.shifted(digit, {"no position": y0, "strategy 2": y2}, range(-8, 9), alt="…", query=(10, 12))
 
+# A picture dragged over a grid of patches: what it covers, the offsets that it needs, what was measured at that place.
+figures.placement(digit, {"Translution": rates}, alt="…", canvas=84, patch=12)        # rates: squares over corners
+
 figures.overview()                                            # the four operators in one still figure (no `show`)
 figures.overview_svg()                                        # the same as the text of an SVG file
 ```
@@ -63,6 +66,7 @@ from .globe import globe
 from .interactive import frames
 from .linked import linked_maps, pointer_map
 from .output import Output, show
+from .placement import placement
 from .plots import bars, heatmap, kernel_taps, loglog, relation_table, token_grid
 from .relation_map import relation_map
 from .shifted import shifted
@@ -91,6 +95,7 @@ __all__ = [
     "overview",
     "overview_svg",
     "palette",
+    "placement",
     "pointer_map",
     "relation_map",
     "relation_table",
