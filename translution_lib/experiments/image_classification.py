@@ -36,7 +36,8 @@ class ImageClassificationConfig(Configuration):
         heads: number of heads.
         ff: hidden channels of the feed-forward part.
         pool: the classifier reads the CLS token ("cls") or the mean of the tokens ("mean").
-        encoding: "relative" (one relation an offset) or "pairs" (one an ordered pair of tokens: Table 5's ablation).
+        encoding: "relative" (one relation an offset), "placed" (also one for CLS and each patch, each way) or "pairs"
+            (one an ordered pair of tokens: Table 5's ablation).
         absolute_embedding: a learned embedding of every place is added to the tokens, whatever the mixer.
         data: "digits" (embedded in scikit-learn), "mnist", "fashion-mnist", "cifar10" or "cifar100".
         data_source: "folder" (read from `data_root`) or "huggingface" (through the package `datasets`).
@@ -83,7 +84,7 @@ class ImageClassificationConfig(Configuration):
     heads: Count = 0
     ff: Count = 0
     pool: Literal["cls", "mean"] = "cls"
-    encoding: Literal["relative", "pairs"] = "relative"
+    encoding: Literal["relative", "placed", "pairs"] = "relative"
     absolute_embedding: bool = False
     data: Literal["digits", "mnist", "fashion-mnist", "cifar10", "cifar100"] = "digits"
     data_source: Literal["folder", "huggingface"] = "folder"
