@@ -65,6 +65,15 @@ def test_blocks_within_blocks_note_once_each(seen):
         assert outer.requested == signal.SIGTERM and seen == []
 
 
+def test_what_a_block_around_has_noted_counts_within(seen):
+    with stop_on_signals() as outer:
+        signal.raise_signal(signal.SIGTERM)
+        with stop_on_signals() as inner:
+            assert inner.requested == outer.requested == signal.SIGTERM
+            signal.raise_signal(signal.SIGINT)  # the second that the inner sees, and the outer
+            assert seen == [signal.SIGINT]
+
+
 def test_an_ignored_signal_stays_ignored(seen):
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with stop_on_signals() as stop:

@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -54,15 +54,17 @@ def stop_on_signals() -> Iterator[Stop]:
                 if stop.requested:
                     break
 
-    A signal that was ignored before stays ignored. Handlers belong to the main thread: elsewhere nothing is noted, and
-    signals do what they always did. At the end of the block the old handlers are back.
+    What a block around this one has noted and not answered counts here too. A signal that was ignored before stays
+    ignored. Handlers belong to the main thread: elsewhere nothing is noted, and signals do what they always did. At the
+    end of the block the old handlers are back.
     """
     stop, old = Stop(), {}
     if threading.current_thread() is threading.main_thread():
         old = {number: handler for number in SIGNALS if (handler := signal.getsignal(number)) not in KEPT}
-    note = noting(stop, old)
+    note = Noting(stop, old)
     for number in old:
         signal.signal(number, note)
+    stop.requested = stop.requested or max((h.stop.requested for h in old.values() if isinstance(h, Noting)), default=0)
     try:
         yield stop
     finally:
@@ -73,18 +75,20 @@ def stop_on_signals() -> Iterator[Stop]:
 KEPT = (signal.SIG_IGN, None)  # ignored on purpose (nohup), or set by a program that Python does not know
 
 
-def noting(stop: Stop, old: dict[signal.Signals, Any]) -> Callable[[int, FrameType | None], None]:
+class Noting:
     """The handler that notes a first signal in `stop` and passes a second one to its old handler."""
 
-    def handler(number: int, frame: FrameType | None) -> None:
-        if not stop.requested:
-            stop.requested = int(number)
+    def __init__(self, stop: Stop, old: Mapping[signal.Signals, Any]) -> None:
+        self.stop, self.old = stop, old
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """As the system calls it."""
+        if not self.stop.requested:
+            self.stop.requested = int(number)
             return
-        former = old[signal.Signals(number)]
+        former = self.old[signal.Signals(number)]
         if callable(former):
             former(number, frame)
         else:  # the system's own: ends the process
             signal.signal(number, former)
             signal.raise_signal(number)
-
-    return handler
