@@ -53,7 +53,7 @@ def evaluation_stream() -> torch.Generator:
 
 def pack(right: Bool[Tensor, " n"]) -> str:
     """Yes and no of each image as text: eight images a byte, the first in the highest bit, in base64."""
-    return b64encode(np.packbits(right.numpy())).decode("ascii")
+    return b64encode(np.packbits(right.numpy()).tobytes()).decode("ascii")
 
 
 def unpack(outcomes: str, n: int) -> Bool[Tensor, " n"]:

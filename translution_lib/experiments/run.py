@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from translution_lib import cost
-from translution_lib.data import ImageSet, digits, mnist
+from translution_lib.data import ImageSet, digits, load
 from translution_lib.experiments import environment
 from translution_lib.experiments.checkpoint import Keeper
 from translution_lib.experiments.evaluation import evaluate
@@ -183,13 +183,12 @@ def load_split(config: ImageClassificationConfig, split: str) -> ImageSet:
     """One split of the configured data set.
 
     Raises:
-        ValueError: MNIST without a folder, or files that are not what they should be.
+        ValueError: no folder where one is needed, or files that are not what they should be.
+        FileNotFoundError: a file is missing.
     """
     if config.data == "digits":
         return digits(split, size=config.image_size)
-    if not config.data_root:
-        raise ValueError("data_root: got '', expected the folder with MNIST's four files")
-    return mnist(config.data_root, split).scaled(config.image_size)
+    return load(config.data, split, config.data_root, config.data_source).scaled(config.image_size)
 
 
 def describe(images: ImageSet) -> DataSource:

@@ -21,7 +21,7 @@ from translution_lib.experiments.seeds import derive
 from translution_lib.experiments.signals import Interrupted, stop_on_signals
 from translution_lib.experiments.states import restore_state, state_of
 
-PRECISIONS = {"float32": "32-true", "bfloat16": "bf16-mixed"}
+PRECISIONS: dict[str, Any] = {"float32": "32-true", "bfloat16": "bf16-mixed"}
 
 
 def learning_rate(config: ImageClassificationConfig, epoch: int) -> float:
@@ -98,9 +98,11 @@ class Trainer:
                  fabric: Fabric, stop: Any) -> None:
         self.config, self.model, self.images, self.keeper = config, model, images, keeper
         self.fabric, self.stop = fabric, stop
-        self.wrapped = fabric.setup_module(torch.compile(model) if config.compile else model)
-        plain = torch.optim.AdamW(self.wrapped.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
-        self.optimizer = fabric.setup_optimizers(plain)
+        compiled: Any = torch.compile(model) if config.compile else model
+        self.wrapped = fabric.setup_module(compiled)
+        plain = torch.optim.AdamW(self.wrapped.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay,
+                                  fused=True)  # one pass over the weights; they are many where relations are
+        self.optimizer: Any = fabric.setup_optimizers(plain)
         self.plain = plain
         self.progress = self._restored()
         self.steps = -(-len(images) // config.batch_size)
@@ -176,7 +178,7 @@ class Trainer:
         """What any of the processes says, so that all do the same."""
         if self.fabric.world_size == 1:
             return due, signal
-        both = self.fabric.all_gather(torch.tensor([float(due), float(signal)], device=self.fabric.device))
+        both: Any = self.fabric.all_gather(torch.tensor([float(due), float(signal)], device=self.fabric.device))
         return bool(both[:, 0].max()), int(both[:, 1].max())
 
     def _count(self, sums: Tensor, started: float) -> None:
