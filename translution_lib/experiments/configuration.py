@@ -60,10 +60,18 @@ class Configuration(BaseModel):
         """The parameters that a record shows: all but the places."""
         return self.model_dump(exclude=set(self.PLACES))
 
+    def chosen(self) -> dict[str, Any]:
+        """The parameters that may change the result and are not at their defaults."""
+        defaults = type(self).model_construct().model_dump()
+        return {name: value for name, value in self.parameters().items()
+                if name not in self.KEEPING and value != defaults[name]}
+
     def fingerprint(self) -> str:
-        """Twelve hexadecimal digits that differ when a parameter differs that may change the result."""
-        relevant = {name: value for name, value in self.parameters().items() if name not in self.KEEPING}
-        return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:12]
+        """Twelve hexadecimal digits that differ when a parameter differs that may change the result.
+
+        Parameters at their defaults do not count, so that one that is added later leaves the results of before valid.
+        """
+        return hashlib.sha256(json.dumps(self.chosen(), sort_keys=True).encode()).hexdigest()[:12]
 
 
 def is_parameter(name: str, value: object) -> bool:

@@ -107,9 +107,11 @@ def problems(record: Record, config: Configuration) -> list[str]:
 
     A record answers for the same parameters, the same version of the library, and data that are known by checksum.
     """
-    expected, found = config.parameters(), record.parameters
-    aside = config.KEEPING
-    names = sorted(name for name in {*expected, *found} - aside if expected.get(name, ...) != found.get(name, ...))
+    expected, found = config.parameters(), dict(record.parameters)
+    for name, value in type(config).model_construct().parameters().items():
+        found.setdefault(name, value)  # a parameter that was added since, whose default is what was done before
+    names = sorted(name for name in {*expected, *found} - config.KEEPING
+                   if expected.get(name, ...) != found.get(name, ...))
     reasons = [f"{name}: {found.get(name, 'absent')!r} in the record, {expected.get(name, 'absent')!r} here"
                for name in names]
     version = record.versions.get("translution_lib")
