@@ -16,6 +16,7 @@ from distributed import utils
 
 import translution_lib
 from translution_lib.experiments import ImageClassificationConfig, Run, read_record, scheduler
+from translution_lib.experiments.grids import execute
 from translution_lib.experiments.lock import hold
 from translution_lib.experiments.signals import Interrupted
 
@@ -94,7 +95,8 @@ def test_a_killed_worker_loses_nothing_and_nothing_is_done_twice(tmp_path, clust
     victim, store, log = runs[0], tmp_path / "store", tmp_path / "log"
     with Client(cluster, set_as_default=False) as client:
         client.register_plugin(spy(str(log), victim.name))
-    outcomes = scheduler.run_all([*runs, broken, runs[1]], store, address=cluster.scheduler_address, progress=False)
+    outcomes = scheduler.run_all([*runs, broken, runs[1]], store, address=cluster.scheduler_address,
+                                 progress=False, notebooks=False)
 
     assert [outcome.state for outcome in outcomes] == [*["done"] * 4, "failed", "done"]
     assert [outcome.name for outcome in outcomes] == [run.name for run in [*runs, broken, runs[1]]]
@@ -115,7 +117,7 @@ def test_a_killed_worker_loses_nothing_and_nothing_is_done_twice(tmp_path, clust
     assert result(read_record(store / f"{victim.name}.json")) == result(whole)
 
     monkeypatch.setattr(scheduler, "local_cluster", lambda *_: nullcontext(cluster))
-    again = scheduler.run_all([*runs, config(9)], store, progress=False)
+    again = scheduler.run_all([*runs, config(9)], store, progress=False, notebooks=False)
     assert [outcome.state for outcome in again] == [*["found"] * 4, "done"]
     nowhere = scheduler.run_all(runs, store, address="tcp://127.0.0.1:9", progress=False)  # nobody is asked
     assert [outcome.state for outcome in nowhere] == ["found"] * 4
@@ -145,16 +147,24 @@ def test_a_run_that_a_signal_stopped_is_handed_back(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Run, "complete", stop)
     with pytest.raises(Reschedule):
-        scheduler.perform(config(results_dir=str(tmp_path)).model_dump(), VERSION)
+        scheduler.perform(config(results_dir=str(tmp_path)).model_dump(), VERSION, notebooks=False)
     with hold(tmp_path / f"{config().name}.lock"):  # free for the next worker
         pass
+
+
+def test_a_worker_runs_the_notebook(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(execute, "run", lambda run, progress: asked.append((run.name, progress)))
+    parameters = config(results_dir=str(tmp_path)).model_dump()
+    assert scheduler.perform(parameters, VERSION)[:2] == ("done", "")
+    assert asked == [(config().name, False)]
 
 
 def test_a_run_that_another_process_holds_is_waited_for(tmp_path):
     run, answers = config(results_dir=str(tmp_path)), []
 
     def work(patience):
-        answers.append(scheduler.perform(run.model_dump(), VERSION, patience))
+        answers.append(scheduler.perform(run.model_dump(), VERSION, False, patience))
 
     with hold(tmp_path / f"{run.name}.lock"):
         work(0.0)

@@ -23,8 +23,8 @@ from tqdm.auto import tqdm
 import translution_lib
 from translution_lib.experiments import lock
 from translution_lib.experiments.files import require_writable
+from translution_lib.experiments.grids import execute
 from translution_lib.experiments.image_classification import ImageClassificationConfig
-from translution_lib.experiments.records import problems, read_record
 from translution_lib.experiments.run import Run, free
 from translution_lib.experiments.signals import Interrupted
 
@@ -61,7 +61,7 @@ class Outcome:
 
 def run_all(
     configs: Sequence[ImageClassificationConfig], store: str | Path, *, address: str | None = None, workers: int = 2,
-    progress: bool = True,
+    progress: bool = True, notebooks: bool = True,
 ) -> list[Outcome]:
     """Run what has no record yet on a Dask cluster; one that fails stops no other.
 
@@ -73,6 +73,7 @@ def run_all(
         address: of a running scheduler, such as "tcp://login-node:8786"; None starts a cluster on this machine.
         workers: how many processes that cluster has; they share out its GPUs.
         progress: show a bar.
+        notebooks: run each in its notebook, and keep the executed copy; otherwise by the library alone.
 
     Returns:
         An outcome for each entry of ``configs``, in their order.
@@ -84,24 +85,23 @@ def run_all(
     """
     if workers < 1:
         raise ValueError(f"workers: got {workers}, expected at least 1")
-    runs = by_name(configs, Path(store).resolve())
+    runs = by_name(configs, store)
     require_writable(Path(store))
     outcomes = {name: Outcome(config, "found") for name, config in runs.items() if recorded(config)}
     waiting = [config for name, config in runs.items() if name not in outcomes]
     with tqdm(total=len(runs), initial=len(outcomes), unit="run", disable=not progress) as bar:
-        for outcome in spread(waiting, address, workers) if waiting else ():
+        for outcome in spread(waiting, address, workers, notebooks) if waiting else ():
             outcomes[outcome.name] = outcome
             bar.set_postfix(failed=sum(one.state == "failed" for one in outcomes.values()))
             bar.update()
     return [outcomes[config.name] for config in configs]
 
 
-def by_name(configs: Sequence[ImageClassificationConfig], store: Path) -> dict[str, ImageClassificationConfig]:
+def by_name(configs: Sequence[ImageClassificationConfig], store: str | Path) -> dict[str, ImageClassificationConfig]:
     """The runs by name, each once, with whole paths: a worker may have another working folder."""
     runs: dict[str, ImageClassificationConfig] = {}
     for config in configs:
-        root = str(Path(config.data_root).resolve()) if config.data_root else ""
-        placed = ImageClassificationConfig.of({**config.model_dump(), "results_dir": str(store), "data_root": root})
+        placed = execute.placed(config, store)
         if runs.setdefault(config.name, placed).fingerprint() != placed.fingerprint():
             raise ValueError(f"configs: two different runs are called {config.name!r}; expected one")
     return runs
@@ -109,13 +109,12 @@ def by_name(configs: Sequence[ImageClassificationConfig], store: Path) -> dict[s
 
 def recorded(config: ImageClassificationConfig) -> bool:
     """Whether the store has the run's record, and it is valid."""
-    try:
-        return not problems(read_record(Path(config.results_dir) / f"{config.name}.json"), config)
-    except (FileNotFoundError, ValueError):
-        return False  # the run itself says what is wrong with a file of its name
+    return execute.valid_record(config, Path(config.results_dir)) is not None
 
 
-def spread(configs: Sequence[ImageClassificationConfig], address: str | None, workers: int) -> Iterator[Outcome]:
+def spread(
+    configs: Sequence[ImageClassificationConfig], address: str | None, workers: int, notebooks: bool,
+) -> Iterator[Outcome]:
     """Hand the runs out; their outcomes, in the order in which they end.
 
     What is left of it when the caller stops listening: no further run begins; on a cluster of its own the workers end,
@@ -124,7 +123,8 @@ def spread(configs: Sequence[ImageClassificationConfig], address: str | None, wo
     processes = max(config.processes for config in configs)
     with reached(address, workers, processes) as client:
         refuse_threads(client)
-        sent = {client.submit(perform, config.model_dump(), translution_lib.__version__, key=key(config)): config
+        version = translution_lib.__version__
+        sent = {client.submit(perform, config.model_dump(), version, notebooks, key=key(config)): config
                 for config in configs}
         try:
             for future in as_completed(list(sent), loop=client.loop):
@@ -203,7 +203,9 @@ def refuse_threads(client: Client) -> None:
         raise ValueError(f"address: worker {several[0]} has several threads; expected --nthreads 1, one run at a time")
 
 
-def perform(parameters: Mapping[str, Any], version: str, patience: float = PATIENCE) -> tuple[State, str, str]:
+def perform(
+    parameters: Mapping[str, Any], version: str, notebooks: bool = True, patience: float = PATIENCE,
+) -> tuple[State, str, str]:
     """What a worker does: one run. An error is an answer, so that Dask does not take it for one of its own.
 
     Raises:
@@ -214,14 +216,14 @@ def perform(parameters: Mapping[str, Any], version: str, patience: float = PATIE
         if version != translution_lib.__version__:
             raise ValueError(f"translution_lib is {translution_lib.__version__} there, expected {version}")
         with _one_at_a_time:
-            return run_free(ImageClassificationConfig.of(parameters), patience), "", worker
+            return run_free(ImageClassificationConfig.of(parameters), notebooks, patience), "", worker
     except Interrupted as stopped:
         raise Reschedule from stopped
     except Exception as error:
         return "failed", describe(error), worker
 
 
-def run_free(config: ImageClassificationConfig, patience: float) -> State:
+def run_free(config: ImageClassificationConfig, notebooks: bool, patience: float) -> State:
     """Run as soon as no other process holds the run; found, where that one finished it."""
     held, end = Path(config.results_dir) / f"{config.name}.lock", monotonic() + patience
     while True:
@@ -230,7 +232,7 @@ def run_free(config: ImageClassificationConfig, patience: float) -> State:
         if recorded(config):
             return "found"
         try:
-            Run.begin(config).complete()
+            execute.run(config, progress=False) if notebooks else Run.begin(config).complete()
             return "done"
         except ValueError:
             if lock.holder(held) is None or monotonic() >= end:
