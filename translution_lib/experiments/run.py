@@ -20,6 +20,7 @@ from translution_lib.experiments.evaluation import evaluate
 from translution_lib.experiments.files import require_writable
 from translution_lib.experiments.image_classification import ImageClassificationConfig, build_model
 from translution_lib.experiments.lock import hold
+from translution_lib.experiments.processes import train_in_processes
 from translution_lib.experiments.records import DataSource, Epoch, Evaluation, Record, read_record
 from translution_lib.experiments.seeds import derive
 from translution_lib.experiments.shifts import evaluate_shifts, shiftable
@@ -102,7 +103,10 @@ class Run:
 
     def train(self, after_epoch: Callable[[Epoch], None] | None = None) -> list[Epoch]:
         """Train, or go on training where a killed run stopped."""
-        done = train(self.config, self._built(), self.sets["train"], self.keeper, after_epoch)
+        if self.config.processes > 1:
+            done = train_in_processes(self.config, self._built(), self.keeper, after_epoch)
+        else:
+            done = train(self.config, self._built(), self.sets["train"], self.keeper, after_epoch)
         self.curve, self.resumed = done.epochs, done.resumed
         return self.curve
 

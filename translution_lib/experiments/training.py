@@ -153,16 +153,16 @@ class Trainer:
         self.optimizer.zero_grad()
         for k, (inputs, labels) in enumerate(parts):
             with self.fabric.no_backward_sync(self.wrapped, enabled=world > 1 and k + 1 < len(parts)):
-                logits = self.wrapped(inputs).float()
-                loss = cross_entropy(logits, labels, reduction="sum")
+                loss, correct = summed_loss(self.wrapped, inputs, labels)
                 self.fabric.backward(loss * (world / count))  # processes average their gradients
-            sums += torch.stack([loss.detach().double(), (logits.argmax(1) == labels).sum().double()])
+            sums += torch.stack([loss.detach().double(), correct.double()])
         self.optimizer.step()
         return sums
 
     def _pause(self, sums: Tensor, started: float) -> None:
         """A checkpoint where one is due; an exception after a signal."""
-        due = self.keeper is not None and self.keeper.due(self.step)
+        first = self.fabric.global_rank == 0  # it saves, so its clock counts
+        due = first and self.keeper is not None and self.keeper.due(self.step)
         due, signal = self._agreed(due, self.stop.requested or 0)
         if not (due or signal):
             return
@@ -178,8 +178,8 @@ class Trainer:
         """What any of the processes says, so that all do the same."""
         if self.fabric.world_size == 1:
             return due, signal
-        both: Any = self.fabric.all_gather(torch.tensor([float(due), float(signal)], device=self.fabric.device))
-        return bool(both[:, 0].max()), int(both[:, 1].max())
+        both: Any = self.fabric.all_reduce(torch.tensor([int(due), signal], device=self.fabric.device), reduce_op="max")
+        return bool(both[0]), int(both[1])
 
     def _count(self, sums: Tensor, started: float) -> None:
         """Bring the sums of all processes, and the seconds since `started`, into the progress."""
@@ -200,6 +200,18 @@ class Trainer:
         _, state = found
         restore_state(self.wrapped, self.plain, self.fabric, state)
         return Progress.of(state["progress"])
+
+
+def summed_loss(model: nn.Module, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross-entropy summed over the images, and how many are right.
+
+    A part of a step may be without images; its process still takes part, with an empty canvas that counts for nothing.
+    """
+    if not len(labels):
+        nothing = model(inputs.new_zeros(1, *inputs.shape[1:])).float().sum() * 0
+        return nothing, nothing.detach()
+    logits = model(inputs).float()
+    return cross_entropy(logits, labels, reduction="sum"), (logits.argmax(1) == labels).sum()
 
 
 def summary(number: int, rate: float, progress: Progress, n: int, bar: Any) -> Epoch:
