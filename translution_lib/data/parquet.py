@@ -4,6 +4,8 @@ A column of pictures is a struct with the fields `bytes` (PNG or JPEG) and `path
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +82,30 @@ def table(path: Path, columns: list[str]) -> Any:
         ValueError: not a whole parquet file, or one without these columns.
         ImportError: pyarrow is not installed.
     """
+    with opened(path) as file:
+        missing = sorted(set(columns) - set(file.schema_arrow.names))
+        if missing:
+            raise ValueError(f"{path}: mislabelled, the columns are {', '.join(file.schema_arrow.names)}; "
+                             f"expected {', '.join(columns)}")
+        return file.read(columns)
+
+
+def groups(path: Path) -> list[int]:
+    """The number of rows in each group of rows, the part of a parquet file that is read as one."""
+    with opened(path) as file:
+        return [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+
+
+def group(path: Path, number: int, column: str) -> list[Any]:
+    """One column of one group of rows."""
+    with opened(path) as file:
+        rows: list[Any] = file.read_row_group(number, [column]).column(column).to_pylist()
+        return rows
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """A parquet file that is being read; errors as in `table`."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -87,11 +113,7 @@ def table(path: Path, columns: list[str]) -> Any:
         raise ImportError("parquet files are read by pyarrow: install pyarrow") from error
     try:
         with parquet.ParquetFile(path) as file:
-            missing = sorted(set(columns) - set(file.schema_arrow.names))
-            if missing:
-                raise ValueError(f"{path}: mislabelled, the columns are {', '.join(file.schema_arrow.names)}; "
-                                 f"expected {', '.join(columns)}")
-            return file.read(columns)
+            yield file
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f"{path}: truncated or corrupted, not a whole parquet file ({error}); copy it again") from None
 

@@ -1,7 +1,9 @@
 """Encoded pictures (PNG, JPEG …) to bytes of pixels, by pillow."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,18 +21,48 @@ def decode(encoded: bytes, channels: int, where: str) -> UInt8[Tensor, "ch h w"]
         ValueError: the bytes are no picture, or a truncated one; the message begins with `where`.
         ImportError: pillow is not installed.
     """
+    with opened(encoded, where) as picture:
+        return tensor(picture.convert(MODES[channels]), channels)
+
+
+def resized(
+    encoded: bytes, size: int, part: Callable[[int, int], tuple[float, float, float, float]], where: str
+) -> UInt8[Tensor, "3 h w"]:
+    """A part of a colour picture scaled to `size` by `size` pixels (bicubic); errors as in `decode`.
+
+    Args:
+        encoded: the picture.
+        size: height and width of the result.
+        part: height and width of the picture → left, top, right and bottom of the part.
+        where: the picture's name.
+    """
+    from PIL import Image
+
+    with opened(encoded, where) as picture:
+        whole = picture.convert("RGB")
+        return tensor(whole.resize((size, size), Image.Resampling.BICUBIC, box=part(whole.height, whole.width)), 3)
+
+
+@contextmanager
+def opened(encoded: bytes, where: str) -> Iterator[Any]:
+    """A picture that is being decoded."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
         raise ImportError("pictures are decoded by pillow: install pillow") from error
     try:
         with Image.open(io.BytesIO(encoded)) as picture:
-            pixels = np.array(picture.convert(MODES[channels]))
+            yield picture
     except UnidentifiedImageError as error:
         raise ValueError(f"{where}: {len(encoded)} bytes that are no picture") from error
     except (OSError, SyntaxError, ValueError) as error:  # pillow's words for damaged streams
         raise ValueError(f"{where}: the picture is truncated or corrupted ({error})") from error
-    return torch.from_numpy(pixels.reshape(*pixels.shape[:2], channels)).permute(2, 0, 1).contiguous()
+
+
+def tensor(picture: Any, channels: int) -> UInt8[Tensor, "ch h w"]:
+    """Pillow's picture as bytes."""
+    pixels = np.array(picture).reshape(picture.height, picture.width, channels)
+    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
 
 
 def decode_all(encoded: Sequence[bytes], channels: int, size: int, where: str) -> UInt8[Tensor, "n ch h w"]:
