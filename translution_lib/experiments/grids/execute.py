@@ -1,5 +1,6 @@
 """One run: its notebook executed by papermill, the record, and the executed copy beside it."""
 
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -112,9 +113,9 @@ def papermill(config: Config, notebook: Path, executed: Path, progress: bool) ->
 
 def raise_for(config: Config, kind: str, text: str, requested: int) -> None:
     """Raise what an error in the notebook means: Interrupted after a signal, Failed otherwise."""
-    if requested:
+    if requested or kind == Interrupted.__name__:  # the system may tell the kernel alone
         steps = finished(Path(config.results_dir) / f"{config.name}.checkpoints")
-        raise Interrupted(requested, steps[-1] if steps else 0) from None
+        raise Interrupted(requested or signal.SIGTERM, steps[-1] if steps else 0) from None
     raise Failed(f"{config.name}: {kind}: {text}\n  executed so far: {config.name}.failed.ipynb") from None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any
 
@@ -70,7 +71,8 @@ class Client(PapermillNotebookClient):
     def start_new_kernel(self, **options: Any) -> None:
         """As the parent's, over local sockets; from then on signals go to the kernel."""
         if os.name == "posix":  # nobody else on the machine can listen
-            self.km.transport = "ipc"
+            self.sockets = TemporaryDirectory(prefix="kernel-")  # by default two kernels of one folder could meet
+            self.km.transport, self.km.ip = "ipc", str(Path(self.sockets.name) / "socket")
         super().start_new_kernel(**options)
         self.relay.kernel = self.km.provisioner.pid
 
