@@ -161,11 +161,14 @@ class ImageClassificationConfig(Configuration):
         """Build the model without its numbers, so that a wrong option shows before anything runs."""
         options = self.options  # a broken JSON text has its own message
         try:
-            with torch.device("meta"):
-                build_model(self)
+            arguments = repr(_arguments(self))
+            if arguments not in _BUILT:
+                with torch.device("meta"):
+                    build_model(self)
         except (TypeError, ValueError) as error:
             raise ValueError(f"the model cannot be built with mixer {self.mixer!r}, mixer_options {options} and "
                              f"{self.sizes}: {error}") from error
+        _BUILT.add(arguments)
 
     @property
     def mixers(self) -> list[str]:
@@ -218,7 +221,15 @@ class ImageClassificationConfig(Configuration):
 
 def build_model(config: ImageClassificationConfig) -> ViT:
     """The Vision Transformer of a configuration, with weights from torch's global generator."""
+    return ViT(**_arguments(config))
+
+
+def _arguments(config: ImageClassificationConfig) -> dict[str, Any]:
+    """What the model is built from."""
     mixer = config.mixers[0] if len(config.mixers) == 1 else config.mixers
-    return ViT(image_size=config.canvas, patch_size=config.patch_size, channels=config.channels,
-               classes=config.classes, mixer=mixer, pool=config.pool, absolute=config.absolute_embedding or None,
-               encoding=config.encoding, **asdict(config.sizes), **config.options)
+    return dict(image_size=config.canvas, patch_size=config.patch_size, channels=config.channels,
+                classes=config.classes, mixer=mixer, pool=config.pool, absolute=config.absolute_embedding or None,
+                encoding=config.encoding, **asdict(config.sizes), **config.options)
+
+
+_BUILT: set[str] = set()  # the models that could be built: a grid asks for the same one with many seeds and placements
