@@ -152,6 +152,12 @@ def test_a_run_that_a_signal_stopped_is_handed_back(tmp_path, monkeypatch):
         pass
 
 
+def test_a_kernel_that_alone_heard_the_signal_counts_as_stopped():
+    with pytest.raises(Interrupted) as stopped:
+        execute.raise_for(config(), "Interrupted", "stopped by SIGTERM after step 3", 0)
+    assert stopped.value.exit_code == 143
+
+
 def test_a_worker_runs_the_notebook(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(execute, "run", lambda run, progress: asked.append((run.name, progress)))
