@@ -58,17 +58,21 @@ class EpochBatches:
 
     def parts(self, step: int, rank: int = 0, world: int = 1) -> Iterator[Batch]:
         """The parts of a step that process `rank` of `world` goes through one after the other; some may be empty."""
-        pieces = self.steps[step].tensor_split(world * self.config.accumulate)
-        for index in pieces[rank * self.config.accumulate:(rank + 1) * self.config.accumulate]:
-            inputs, labels = placed(self.config, self.images, self.corner, index)
-            yield self._augmented(inputs, step, rank), labels
+        first = 0
+        for k, index in enumerate(self.steps[step].tensor_split(world * self.config.accumulate)):
+            if k // self.config.accumulate == rank:
+                inputs, labels = placed(self.config, self.images, self.corner, index)
+                yield self._augmented(inputs, step, first), labels
+            first += len(index)
 
-    def _augmented(self, inputs: Float[Tensor, "b ch H W"], step: int, rank: int) -> Float[Tensor, "b ch H W"]:
+    def _augmented(self, inputs: Float[Tensor, "b ch H W"], step: int, first: int) -> Float[Tensor, "b ch H W"]:
+        """What an image gets depends on its number in the step alone, however the step is shared out."""
         if self.config.augment == "none":
             return inputs
         from translution_lib.data.augment import augment
 
-        return augment(inputs, self.config.augment, seed=derive(self.config.seed, "augment", self.epoch, step, rank))
+        seed = derive(self.config.seed, "augment", self.epoch, step)
+        return augment(inputs, self.config.augment, seed=seed, first=first, total=len(self.steps[step]))
 
 
 def forward(
