@@ -10,14 +10,12 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from translution_lib import cost
+from translution_lib.data.sources import known
 from translution_lib.experiments.grids.status import DONE, Status
 from translution_lib.experiments.image_classification import ImageClassificationConfig, build_model
 from translution_lib.experiments.records import Record, read_record
 
 Config = ImageClassificationConfig
-SAMPLES = {"digits": (1442, 355), "mnist": (60000, 10000), "fashion-mnist": (60000, 10000), "cifar10": (50000, 10000),
-           "cifar100": (50000, 10000)}
-"""Training and test images of each data set."""
 STEPS = 3
 """So many steps are timed, after one that is not."""
 FORWARD = 1 / 3
@@ -51,14 +49,14 @@ class Prediction:
 
 def predict(found: Sequence[Status], store: str | Path) -> list[Prediction]:
     """The time and the memory of runs; models without a record are timed here, each once."""
-    known = recorded_rates(store)
+    rates = recorded_rates(store)
     predictions = []
     for one in found:
         config = one.config
         key = same_speed(config)
-        if key not in known:
-            known[key] = measured_rate(config)
-        rate = known[key]
+        if key not in rates:
+            rates[key] = measured_rate(config)
+        rate = rates[key]
         seconds = None if rate.seconds is None else rate.seconds * images(config)
         predictions.append(Prediction(one, seconds, rate.source, step_memory(config)))
     return predictions
@@ -72,9 +70,9 @@ def remaining(predictions: Iterable[Prediction]) -> tuple[float, int]:
 
 def images(config: Config) -> float:
     """How many images a run computes, a tested one counted as the forward part of a trained one."""
-    all_train, all_test = SAMPLES[config.data]
-    train = min(config.train_samples or all_train, all_train)
-    test = min(config.test_samples or all_test, all_test)
+    counts = known(config.data).counts
+    train = min(config.train_samples or counts["train"], counts["train"])
+    test = min(config.test_samples or counts["test"], counts["test"])
     return config.epochs * train + FORWARD * len(config.tested) * test
 
 

@@ -21,7 +21,7 @@ def columns(lines: Sequence[Sequence[str]]) -> str:
     """Lines of words in columns as wide as their widest word; the first line is a heading."""
     widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
     rows = ["  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join([rows[0], "  ".join("-" * width for width in widths), *rows[1:]])
+    return "\n".join([rows[0], "  ".join("-" * width for width in widths).rstrip(), *rows[1:]])
 
 
 def states(found: Sequence[Status]) -> str:
