@@ -51,20 +51,26 @@ def read_lock(folder: Path) -> dict[str, str]:
     return {match[2]: match[1] for match in found if match}
 
 
-def keep(folder: Path, name: str, checksum: str) -> None:
-    """Record the sha256 of `name` when it is met first; afterwards refuse another.
-
-    A folder that cannot be written gives a warning: a later change would go unnoticed.
+def refuse_changed(folder: Path, name: str, checksum: str) -> bool:
+    """Compare the sha256 of `name` with the recorded one; whether there is one.
 
     Raises:
-        ValueError: another checksum was recorded before, or the lock file is damaged.
+        ValueError: another checksum was recorded, or the lock file is damaged.
     """
     recorded = read_lock(folder).get(name)
-    if recorded is None:
-        return write(folder, name, checksum)
-    if recorded != checksum:
+    if recorded not in (None, checksum):
         raise ValueError(f"{folder / name}: changed since it was first read, the sha256 was {recorded} and is "
                          f"{checksum}; restore the file, or remove its line from {folder / LOCK}")
+    return recorded is not None
+
+
+def keep(folder: Path, name: str, checksum: str) -> None:
+    """Record the sha256 of `name` when it is met first; afterwards refuse another (`refuse_changed`).
+
+    A folder that cannot be written gives a warning: a later change would go unnoticed.
+    """
+    if not refuse_changed(folder, name, checksum):
+        write(folder, name, checksum)
 
 
 def write(folder: Path, name: str, checksum: str) -> None:

@@ -69,7 +69,7 @@ def read(source: ImageSource, root: str | Path, split: str) -> ImageSet:
     if missing:
         raise ValueError(f"{source.repository}: no column {', '.join(missing)}; the columns are {found.column_names}")
     raw = found.cast_column(source.image, library().Image(decode=False))
-    encoded, labels = [picture["bytes"] for picture in raw[source.image]], list(raw[source.label])
+    encoded, labels = parquet.pictures(raw[source.image]), list(raw[source.label])
     images = parquet.image_set(source, encoded, labels, split, content(encoded, labels), source.repository)
     keep(images, Path(root or library().config.HF_DATASETS_CACHE), source.repository)
     return as_idx(images) or images

@@ -4,7 +4,7 @@ A column of pictures is a struct with the fields `bytes` (PNG or JPEG) and `path
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ def refuse_incomplete(paths: list[Path]) -> None:
 
 
 def verify(source: ImageSource, path: Path) -> str:
-    """The file's sha256, compared with the known ones and otherwise recorded when the file is met first.
+    """The file's sha256, compared with the known ones and with what was recorded when the file was met first.
 
     Raises:
         ValueError: the content of another known file, or changed since it was recorded.
@@ -53,7 +53,7 @@ def verify(source: ImageSource, path: Path) -> str:
     if source.sha256.get(path.name) != found:
         if found in source.sha256.values():
             checksums.refuse_other(found, path.name, source.sha256, path)
-        checksums.keep(path.parent, path.name, found)
+        checksums.refuse_changed(path.parent, path.name, found)
     return found
 
 
@@ -66,13 +66,17 @@ def read(source: ImageSource, paths: list[Path], split: str) -> ImageSet:
         ValueError: truncated, corrupted, mislabelled or changed files, or not the images the source has.
     """
     refuse_split(split, source.counts)
-    tables = [table(path, [source.image, source.label]) for path in paths]  # first: its message says more
     sha256 = {path.name: verify(source, path) for path in paths}
     encoded, labels = [], []
-    for part in tables:
-        encoded += [picture["bytes"] for picture in part.column(source.image).to_pylist()]
+    for path in paths:
+        part = table(path, [source.image, source.label])
+        encoded += pictures(part.column(source.image).to_pylist())
         labels += part.column(source.label).to_pylist()
-    return image_set(source, encoded, labels, split, sha256, str(paths[0]))
+    images = image_set(source, encoded, labels, split, sha256, str(paths[0]))
+    for path in paths:  # last: a file that was refused is not taken for the right one
+        if source.sha256.get(path.name) != sha256[path.name]:
+            checksums.keep(path.parent, path.name, sha256[path.name])
+    return images
 
 
 def table(path: Path, columns: list[str]) -> Any:
@@ -114,20 +118,25 @@ def opened(path: Path) -> Iterator[Any]:
     try:
         with parquet.ParquetFile(path) as file:
             yield file
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: truncated or corrupted, not a whole parquet file ({error}); copy it again") from None
 
 
+def pictures(column: Iterable[Any]) -> list[bytes]:
+    """The encoded pictures in a column; empty where there is none, which the decoder refuses."""
+    return [picture["bytes"] or b"" if picture else b"" for picture in column]
+
+
 def image_set(
-    source: ImageSource, encoded: list[bytes], labels: list[int], split: str, sha256: dict[str, str], where: str
+    source: ImageSource, encoded: list[bytes], labels: list[int | None], split: str, sha256: dict[str, str], where: str
 ) -> ImageSet:
     """Encoded pictures and labels, checked against what the source has and decoded."""
     if len(encoded) != source.counts[split]:
         raise ValueError(f"{where}: {len(encoded)} images, expected the {source.counts[split]} of {source.name}'s "
                          f"{split} split")
-    if None in labels or min(labels) < 0 or max(labels) >= source.classes:
-        wrong = next(label for label in labels if label is None or not 0 <= label < source.classes)
-        raise ValueError(f"{where}: the label {wrong}, expected 0 to {source.classes - 1}")
+    wrong = [label for label in labels if label is None or not 0 <= label < source.classes]
+    if wrong:
+        raise ValueError(f"{where}: the label {wrong[0]}, expected 0 to {source.classes - 1}")
     name = f"{source.name}, re-encoded as JPEG" if any(map(is_jpeg, encoded)) else source.name
     pixels = decode_all(encoded, source.channels, source.size, where)
     return ImageSet(pixels, torch.tensor(labels), name, split, sha256)
