@@ -49,6 +49,11 @@ figures.shifted(digit, {"no position": y0, "strategy 2": y2}, range(-8, 9), alt=
 # A picture dragged over a grid of patches: what it covers, the offsets that it needs, what was measured at that place.
 figures.placement(digit, {"Translution": rates}, alt="…", canvas=84, patch=12)        # rates: squares over corners
 
+# A long table with a choice for every filter, a search for words, and bars that count the rows shown.
+rows = {"claim-1": [["a claim"], [figures.Tag("holds", figures.palette.green), figures.Link("proof", "#thm-…")]]}
+figures.filter_table(["claim", "status"], rows, {"status": ["holds"], "table": ["2"]}, alt="…", caption="…",
+                     bars=("table", {"holds": figures.palette.green}))
+
 figures.overview()                                            # the four operators in one still figure (no `show`)
 figures.overview_svg()                                        # the same as the text of an SVG file
 ```
@@ -62,6 +67,7 @@ from .diagram import Arrow, Node, diagram
 from .draw import draw_and_move
 from .encoding import Encoding
 from .estimator import estimator
+from .filter_table import Link, Tag, filter_table
 from .globe import globe
 from .interactive import frames
 from .linked import linked_maps, pointer_map
@@ -77,15 +83,18 @@ from .style import Palette, palette, use_style
 __all__ = [
     "Arrow",
     "Encoding",
+    "Link",
     "Node",
     "OffsetMap",
     "Output",
     "Palette",
+    "Tag",
     "attention_map",
     "bars",
     "diagram",
     "draw_and_move",
     "estimator",
+    "filter_table",
     "frames",
     "globe",
     "heatmap",
