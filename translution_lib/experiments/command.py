@@ -17,9 +17,10 @@ import typer
 
 from translution_lib.experiments.grids import Grid, Status, comparison, grid_files, read_grid, report, status
 from translution_lib.experiments.grids.changes import parse_changes
-from translution_lib.experiments.grids.execute import Failed, placed, run as execute
+from translution_lib.experiments.grids.execute import Failed, placed
+from translution_lib.experiments.grids.execute import run as execute
 from translution_lib.experiments.grids.plan import predict
-from translution_lib.experiments.grids.status import DONE, FAILED, RUNNING
+from translution_lib.experiments.grids.status import DONE, FAILED
 from translution_lib.experiments.grids.store import find_record, store_of
 from translution_lib.experiments.image_classification import ImageClassificationConfig
 from translution_lib.experiments.records import read_record

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 import translution_lib
 
@@ -90,7 +90,14 @@ class GridFile(_Part):
     seeds: list[int] = Field(min_length=1)
     rows: dict[str, RowSpec] = Field(min_length=1)
     columns: dict[str, Column] = Field(min_length=1)
-    profiles: dict[Literal["smoke", "cpu", "paper"], Profile] = Field(min_length=1)
+    profiles: dict[str, Profile] = Field(min_length=1)
+
+    @field_validator("profiles")
+    @classmethod
+    def _known(cls, profiles: dict[str, Profile]) -> dict[str, Profile]:
+        if unknown := [name for name in profiles if name not in PROFILES]:
+            raise ValueError(f"got {', '.join(unknown)}, expected {', '.join(PROFILES)}")
+        return profiles
 
 
 def read_file(path: str | Path) -> GridFile:
@@ -136,7 +143,7 @@ def inherited(own: Parameters, base: Parameters) -> Parameters:
     for name, profile in (own.get("profiles") or {}).items():
         given = profiles.get(name, {})
         profiles[name] = {**given, **profile, "common": {**given.get("common", {}), **profile.get("common", {})}}
-    taken = {key: base[key] for key in ("seeds", "columns", "experiment") if key in base}
+    taken: Parameters = {key: base[key] for key in ("seeds", "columns", "experiment") if key in base}
     return {**taken, **own, "common": {**base.get("common", {}), **own.get("common", {})}, "profiles": profiles}
 
 

@@ -103,7 +103,8 @@ class RelayEngine(Engine):
     def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, log_output: bool = False, *, relay: Relay,
                                  bar: tqdm, **_: Any) -> NotebookNode:
         """Run the notebook; the kernel imports this very library, wherever it lies."""
-        client = Client(nb_man, relay, bar, timeout=None, startup_timeout=START_SECONDS, kernel_name=kernel_name)
+        client = Client(nb_man, relay, bar, timeout=None, startup_timeout=START_SECONDS, kernel_name=kernel_name,
+                        extra_arguments=["--log-level=CRITICAL"])  # errors arrive as messages
         package = str(Path(translution_lib.__file__).resolve().parents[1])
         known = os.environ.get("PYTHONPATH")
         return client.execute(env={**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{known}" if known else package})

@@ -9,6 +9,9 @@ from translution_lib.experiments.records import Record
 from translution_lib.experiments.tables import Table
 
 UNKNOWN = "unknown"
+PLAN_NOTE = """\
+Time of training and testing alone, one run after the other. Memory at the peak of a training step: on a GPU with what
+the card needs besides, on a CPU without Python and its libraries, some 600 MiB."""
 
 
 def text(table: Table) -> str:
@@ -40,9 +43,7 @@ def plan(predictions: Sequence[Prediction]) -> str:
     lines = [("run", "state", "time", "taken from", "memory"), *map(planned, predictions)]
     seconds, unknown = remaining(predictions)
     more = f", and {unknown} whose time is unknown" if unknown else ""
-    note = ("Time of training and testing alone, one run after the other; memory at the peak of a training step, on a GPU "
-            "with what the card needs besides, on a CPU without Python and the libraries, some 600 MiB.")
-    return f"{columns(lines)}\n\nleft to do: {duration(seconds)}{more}\n{note}"
+    return f"{columns(lines)}\n\nleft to do: {duration(seconds)}{more}\n{PLAN_NOTE}"
 
 
 def planned(one: Prediction) -> tuple[str, ...]:
@@ -68,7 +69,8 @@ def size(count: int) -> str:
 
 def record(found: Record) -> str:
     """Everything that a record says, in sections."""
-    accuracies = [("placement", "right", "of", "accuracy, %", "interval, %", "loss"), *map(evaluation, found.evaluations.items())]
+    heading = ("placement", "right", "of", "accuracy, %", "interval, %", "loss")
+    accuracies = [heading, *map(evaluation, found.evaluations.items())]
     curve = [("epoch", "rate", "loss", "accuracy, %", "seconds"), *(
         (str(e.number), f"{e.learning_rate:.3g}", f"{e.loss:.4f}", f"{100 * e.accuracy:.2f}", f"{e.seconds:.1f}")
         for e in found.curve)]
