@@ -53,7 +53,7 @@ def test_the_walls_are_met_as_often_as_the_speed_says():
     assert len(torch.unique(found, dim=0)) == 37 * 37
     wall, first = STEP / math.pi, 1 / 36
     assert (found == 36).double().mean(0).tolist() == pytest.approx([wall] * 2, abs=2e-3)
-    near = (found == 0).double().mean(0)  # the wall and the pixel beside it, where half are missing: they are at the wall
+    near = (found == 0).double().mean(0)  # the wall and the pixel beside it, where half are missing: those it stopped
     assert bool(((near > wall + first / 2) & (near < wall + first * 0.75)).all())
     assert ((found >= 9) & (found < 27)).all(1).double().mean().item() == pytest.approx(0.25 * (1 - 2 * wall), abs=6e-3)
 

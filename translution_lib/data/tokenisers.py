@@ -1,12 +1,12 @@
 """Text to numbers and back: one number a character, or GPT-2's byte pairs (Radford et al., 2019)."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from jaxtyping import UInt16
+from jaxtyping import Integer, UInt16
 
 from translution_lib.data import checksums
 
@@ -19,27 +19,14 @@ GPT2 = {
 END = "<|endoftext|>"
 
 
-class Tokeniser(Protocol):
-    """What both kinds have: `size` is the number of tokens, `end` the one between documents (None: there is none)."""
-
-    name: str
-    size: int
-    end: int | None
-    sha256: dict[str, str]
-
-    def encode(self, text: str) -> UInt16[np.ndarray, " n"]:
-        """The text's tokens."""
-
-    def decode(self, tokens: Sequence[int] | np.ndarray[Any, Any]) -> str:
-        """The text of the tokens."""
-
-
 class Characters:
     """One token a character, numbered in the order of their code points.
 
     Attributes:
         alphabet: the characters.
         size: their number.
+        end: what stands between documents: nothing.
+        sha256: the alphabet's.
     """
 
     name: str = "characters"
@@ -62,7 +49,7 @@ class Characters:
         except KeyError as error:
             raise ValueError(f"text: the character {error.args[0]!r} is not one of the {self.size} known") from None
 
-    def decode(self, tokens: Sequence[int] | np.ndarray[Any, Any]) -> str:
+    def decode(self, tokens: Integer[np.ndarray, " n"] | list[int]) -> str:
         """The text of the tokens."""
         return "".join(self.alphabet[token] for token in tokens)
 
@@ -71,6 +58,11 @@ class BytePairs:
     """GPT-2's 50,257 tokens, read from its two files by the library `tokenizers`.
 
     Text is taken as it is: the characters `<|endoftext|>` in it are characters, and no space is put in front.
+
+    Attributes:
+        size: number of tokens.
+        end: the token between documents.
+        sha256: the files'.
 
     Args:
         folder: with `encoder.json` and `vocab.bpe`, or the same files called `vocab.json` and `merges.txt`.
@@ -98,10 +90,13 @@ class BytePairs:
         """The text's tokens."""
         return np.array(self._tokeniser.encode(text).ids, np.uint16)
 
-    def decode(self, tokens: Sequence[int] | np.ndarray[Any, Any]) -> str:
+    def decode(self, tokens: Integer[np.ndarray, " n"] | list[int]) -> str:
         """The text of the tokens; bytes that are no whole character become U+FFFD."""
         text: str = self._tokeniser.decode([int(token) for token in tokens], skip_special_tokens=False)
         return text
+
+
+Tokeniser = Characters | BytePairs
 
 
 def find(folder: Path) -> tuple[Path, Path]:
