@@ -59,7 +59,7 @@ def test_a_divided_step_is_the_same_step(forge, alone, tmp_path, options):
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_two_processes_go_on_after_the_death_of_one(forge, tmp_path, strategy):
-    run = {**TWO, "epochs": 10, "strategy": strategy}
+    run = {**TWO, "epochs": 6, "strategy": strategy}
     whole = trained(forge, tmp_path / "whole", **run)
     killed = {**run, "results_dir": str(tmp_path / "killed"), "checkpoint_steps": 1}
     with forge.begun("train", config=killed) as (pids, ended):

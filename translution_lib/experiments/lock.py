@@ -3,7 +3,7 @@
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -31,7 +31,8 @@ def hold(path: str | Path) -> Iterator[None]:
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)  # while it is held: who waits for this file finds it gone and makes a new one
+        with suppress(OSError):  # while it is held: who waits for this file finds it gone and makes a new one
+            path.unlink()
         lock.release()
 
 
