@@ -27,7 +27,7 @@ from translution_lib.experiments.records import read_record
 from translution_lib.experiments.signals import Interrupted
 
 app = typer.Typer(help="Run the experiments behind the tables of the book, and print the tables.", no_args_is_help=True,
-                  add_completion=False, pretty_exceptions_enable=False)
+                  add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 SOME_MISSING, WRONG_USAGE = 1, 2
 
 GridName = Annotated[str, typer.Argument(help='a grid: "table-2", or 2 for the same, or the path of a .yaml file')]

@@ -87,13 +87,13 @@ def comparison(grid: Grid, store: str | Path) -> Table:
     return Table(header, lines, caption(grid, found), origins(found))
 
 
-def summary(grid: Grid, store: str | Path, caption: str = "") -> Table:
+def summary(grid: Grid, store: str | Path) -> Table:
     """A line for every row: parameters, mean and standard deviation in each column, and how many seeds there are."""
     found = results(grid, store)
     lines = tuple(summary_line(name, [one for one in found if one.row == name and one.placement])
                   for name in grid.rows)
     headings = [f"{heading}, %" for heading, column in grid.file.columns.items() if column.evaluation]
-    return Table(("row", "parameters", *headings, "seeds"), lines, caption, origins(found))
+    return Table(("row", "parameters", *headings, "seeds"), lines, caption(grid, found), origins(found))
 
 
 def summary_line(name: str, found: Sequence[Result]) -> tuple[str, ...]:
