@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -84,6 +85,15 @@ def test_other_columns_are_refused(small, tmp_path, monkeypatch):
         load("mnist", "test", tmp_path, "huggingface")
 
 
+def test_a_repository_that_the_library_refuses(monkeypatch):
+    def refused(*_, **__):
+        raise RuntimeError("Dataset scripts are no longer supported")
+
+    monkeypatch.setattr(datasets, "load_dataset", refused)
+    with pytest.raises(ValueError, match="ylecun/mnist, split 'test': Dataset scripts are no longer supported"):
+        load("mnist", "test", "", "huggingface")
+
+
 def test_without_a_network_it_says_what_to_put_where(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     message = f"ylecun/mnist, split 'test': not in {tmp_path}, and cannot be fetched .* put the repository's test-"
@@ -94,8 +104,6 @@ def test_without_a_network_it_says_what_to_put_where(tmp_path, monkeypatch):
 
 
 def test_a_library_that_is_not_installed_is_named(monkeypatch):
-    import sys
-
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(ImportError, match="install datasets"):
         load("mnist", "test", "", "huggingface")

@@ -31,14 +31,13 @@ def library() -> Any:
     return datasets
 
 
-def fetch(repository: str, split: str, cache: str | Path = "", streaming: bool = False) -> Any:
+def fetch(repository: str, split: str, cache: str | Path = "") -> Any:
     """One split of a data set, from the cache or the network.
 
     Args:
         repository: its name on Hugging Face.
         split: as the repository calls it.
         cache: folder to keep it in; empty is the library's own.
-        streaming: read it as it comes and keep nothing.
 
     Raises:
         FileNotFoundError: it is not in the cache, and the network or the repository cannot be reached.
@@ -46,13 +45,13 @@ def fetch(repository: str, split: str, cache: str | Path = "", streaming: bool =
     """
     datasets = library()
     try:
-        return datasets.load_dataset(repository, split=split, cache_dir=str(cache) or None, streaming=streaming)
+        return datasets.load_dataset(repository, split=split, cache_dir=str(cache) or None)
     except OSError as error:  # no network, no such repository, no permission
         where = cache or datasets.config.HF_DATASETS_CACHE
         raise FileNotFoundError(
             f"{repository}, split {split!r}: not in {where}, and cannot be fetched ({error}). Go on with a network, or "
             f"put the repository's {split}-*.parquet files into a folder and read it with source 'folder'") from error
-    except datasets.exceptions.DatasetsError as error:
+    except (datasets.exceptions.DatasetsError, RuntimeError, ValueError) as error:  # such as a repository of scripts
         raise ValueError(f"{repository}, split {split!r}: {error}") from error
 
 

@@ -96,7 +96,8 @@ def imagenet(
     Args:
         root: the folder with `train` and `validation` (or `val`), in which every class has a folder (numbered in the
             order of their names), or with Hugging Face's parquet files (`ILSVRC/imagenet-1k`); or one with a folder
-            `imagenet` like that.
+            `imagenet` like that. Pictures in random order are read faster from class folders: a parquet file gives
+            them only in groups.
         split: "train" or "validation".
         classes: number of classes, for other data in the same form.
         counts: number of pictures of each split, likewise.

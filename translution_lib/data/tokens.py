@@ -65,7 +65,7 @@ def pack(documents: Iterable[str], tokeniser: Tokeniser, path: Path, about: Mapp
 
     The file appears whole or not at all, and beside it `<path>.json` with its checksum and `about`.
     """
-    partial, digest, count, written = path.with_name(path.name + ".partial"), hashlib.sha256(), 0, 0
+    partial, digest, count, written = path.with_name(f"{path.name}.{os.getpid()}.partial"), hashlib.sha256(), 0, 0
     end = b"" if tokeniser.end is None else np.array([tokeniser.end], "<u2").tobytes()
     with open(partial, "wb") as file:
         for document in documents:
