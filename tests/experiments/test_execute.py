@@ -63,7 +63,8 @@ def test_a_run_leaves_its_record_and_the_executed_copy_and_is_not_repeated(tmp_p
     assert any(output.output_type == "error" for cell in copy.cells for output in cell.get("outputs", []))
 
     bar = "from ipywidgets import FloatProgress; FloatProgress(value=3, max=7)"
-    book = notebook(f"import shutil; _ = shutil.copy({str(path)!r}, results_dir)", bar, "print(epochs, data_root != '')")
+    copies = f"import shutil; _ = shutil.copy({str(path)!r}, results_dir)"
+    book = notebook(copies, bar, "print(epochs, data_root != '')")
     assert execute.run(config, book, store) == record
     assert files(store) == [f"{config.name}.ipynb", f"{config.name}.json"]
     text = (store / f"{config.name}.ipynb").read_text()
