@@ -115,8 +115,8 @@ class Trainer:
     def run(self, after_epoch: Callable[[Epoch], None] | None = None) -> Progress:
         """The epochs that are left."""
         first, total = self.step, self.steps * self.config.epochs
-        hidden = self.fabric.global_rank > 0
-        with tqdm(total=total, initial=first, unit="step", mininterval=0.5, disable=hidden) as bar:
+        hidden = {"disable": True} if self.fabric.global_rank else {}  # otherwise TQDM_DISABLE decides
+        with tqdm(total=total, initial=first, unit="step", mininterval=0.5, **hidden) as bar:
             while len(self.progress.epochs) < self.config.epochs:
                 self._epoch(bar)
                 if after_epoch is not None:
