@@ -22,7 +22,7 @@ from translution_lib.facts.ledger.runs import DECIDING, SMALLER, Comparison, Dif
 
 
 def read_ledger(store: str | Path, grids: str | Path, claims: str | Path = CLAIMS_FILE) -> list[Row]:
-    """Return all rows: each source's printed numbers, table by table, then the sentences of its text.
+    """Return all rows: for each source the sentences of its text, then its printed numbers, table by table.
 
     Args:
         store: folder of the run records; where nothing was run yet it may be missing, its parent may not.
@@ -37,10 +37,10 @@ def read_ledger(store: str | Path, grids: str | Path, claims: str | Path = CLAIM
         if not folder.is_dir():
             raise FileNotFoundError(f"{str(folder)!r} is not a folder")
     runs = Runs(Path(grids), Path(store))
-    rows = [*number_rows(runs), *(claim_row(claim, runs) for claim in read_claims(claims))]
+    rows = [*(claim_row(claim, runs) for claim in read_claims(claims)), *number_rows(runs)]
     twice = [name for name, count in Counter(row.id for row in rows).items() if count > 1]
     if twice:
-        raise ValueError(f"id must be given once, got {', '.join(twice)} twice")
+        raise ValueError(f"{Path(claims).name}: id must be given once, got {', '.join(twice)} twice")
     return sorted(rows, key=lambda row: row.seed)
 
 

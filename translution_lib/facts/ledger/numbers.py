@@ -53,11 +53,11 @@ def _recounted(cell: Cell) -> Ruling:
     if cell.seed == "002":
         value = cost.parameters(performer(cell.method))
         agrees = rounds_to(value / 10 ** 6, cell.printed)
-        return Ruling("recomputed" if agrees else "contradicted", "cost.parameters", f"Counted: {value:,}")
+        return Ruling("recomputed" if agrees else "contradicted", "cost.parameters", f"{value:,}")
     found = recount(cell)
     remark = "" if found.erratum is None else f"; {found.erratum.remark}"
     return Ruling("recomputed" if found.agrees else "contradicted", "facts.recount",
-                  f"Counted: {found.value:,}{remark}")
+                  f"{found.value:,}{remark}")
 
 
 def performer(method: str) -> ViTConfig:

@@ -14,7 +14,7 @@ LEAST_SEEDS = 3
 """With fewer runs nothing is decided."""
 
 
-def rounds_to(value: float | int, printed: str) -> bool:
+def rounds_to(value: float | int | Decimal, printed: str) -> bool:
     """Say whether a number rounds to the printed one: p − u/2 ≤ x < p + u/2, u the unit of its last digit.
 
     Equation eq-ledger-rounding. Halves round up, as in the tables.
@@ -56,7 +56,7 @@ def student_quantile(p: float, degrees: int) -> float:
     low, high = 0.0, 1.0
     while student_cdf(high, degrees) < p:
         high *= 2
-    for _ in range(100):
+    for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if student_cdf(middle, degrees) < p else (low, middle)
     return (low + high) / 2

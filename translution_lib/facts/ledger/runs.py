@@ -3,6 +3,7 @@
 Only records of the profile ``DECIDING``, the sources' own setting, decide; those of a smaller profile make a remark.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,7 +28,7 @@ class Difference(BaseModel):
     """The sum of some results minus the sum of others lies above a number of points.
 
     Attributes:
-        plus: results by row and column, or by grid, row and column.
+        plus: results by row and column, or by grid, row and column; one that is named twice counts twice.
         minus: likewise.
         over: the number of points.
     """
@@ -118,13 +119,14 @@ class Runs:
         answers: list[bool | None] = []
         records: dict[str, None] = {}
         for difference in comparison.all:
-            signed = [(sign, self._result(comparison.grid, place, profile))
-                      for sign, places in ((1, difference.plus), (-1, difference.minus)) for place in places]
-            if any(one is None or len(one.records) < LEAST_SEEDS for _, one in signed):
+            factors = Counter(difference.plus)
+            factors.subtract(Counter(difference.minus))
+            there = [(factor, self._result(comparison.grid, place, profile)) for place, factor in factors.items()]
+            known = [(factor, one) for factor, one in there if one is not None and len(one.records) >= LEAST_SEEDS]
+            if len(known) < len(there):
                 return verdicts.MISSING, ()
-            there = [(sign, one) for sign, one in signed if one is not None]
-            answers.append(_total(there).above(difference.over))
-            records |= {record.name: None for _, one in there for record in one.records}
+            answers.append(_total(known).above(difference.over))
+            records |= {record.name: None for _, one in known for record in one.records}
         return verdicts.verdict(answers), tuple(records)
 
     def _result(self, grid: str, place: Place, profile: str) -> Result | None:
@@ -174,11 +176,11 @@ class Runs:
         return f"Profile {SMALLER}: {one.text}; {order}", tuple(record.name for record in one.records)
 
 
-def _total(signed: list[tuple[int, Result]]) -> Estimate:
-    """Sum of results and negative results, as if their runs were independent."""
-    values = [(sign, one.accuracies) for sign, one in signed]
-    deviation = hypot(*(stdev(found) for _, found in values))
-    return Estimate(sum(sign * mean(found) for sign, found in values), deviation, min(len(f) for _, f in values))
+def _total(terms: list[tuple[int, Result]]) -> Estimate:
+    """Sum of results times whole numbers, as if the runs of different results were independent."""
+    values = [(factor, one.accuracies) for factor, one in terms]
+    deviation = hypot(*(factor * stdev(found) for factor, found in values))
+    return Estimate(sum(factor * mean(found) for factor, found in values), deviation, min(len(f) for _, f in values))
 
 
 def _agrees(cell: Cell, other: Cell | None, mine: Estimate | None, others: Estimate | None) -> bool | None:
