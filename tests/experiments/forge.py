@@ -11,13 +11,15 @@ import subprocess
 import sys
 import time
 import traceback
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from select import select
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = {"canvas": 16, "patch_size": 8, "dim": 8, "depth": 1, "heads": 1, "ff": 8, "train_samples": 66,
         "test_samples": 20, "batch_size": 8, "mixer_options": '{"dropout": 0.2}', "train_placement": "dynamic",
         "checkpoint_minutes": 0.0, "run_name": "tiny"}  # nine steps an epoch, two images in the last
+PATIENCE = 300.0  # seconds until something is taken to hang
 
 
 class Forge:
@@ -27,24 +29,26 @@ class Forge:
         self.log, environment = log, {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         with open(log, "w") as file:
             self.process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                            stderr=file, text=True, env=environment)
+                                            stderr=file, bufsize=0, env=environment)
 
     @contextmanager
     def begun(self, task: str, **arguments):
         """The pids of the task's processes, and a function that waits for their exit codes; none outlives the block."""
-        self.process.stdin.write(json.dumps({"task": task, **arguments}) + "\n")
-        self.process.stdin.flush()
+        self.process.stdin.write(json.dumps({"task": task, **arguments}).encode() + b"\n")
         pids, codes = json.loads(self.process.stdout.readline()), []
 
-        def ended() -> list[int]:
-            codes.extend(() if codes else json.loads(self.process.stdout.readline()))
+        def ended(seconds: float = PATIENCE) -> list[int]:
+            if not codes:
+                assert select([self.process.stdout], [], [], seconds)[0], f"processes {pids} do not end"
+                codes.extend(json.loads(self.process.stdout.readline()))
             return codes
 
         try:
             yield pids, ended
         finally:
             for pid in () if codes else pids:
-                os.kill(pid, 9)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, 9)
             ended()
 
     def run(self, task: str, **arguments) -> list[int]:
@@ -53,12 +57,11 @@ class Forge:
             return ended()
 
     def close(self):
-        self.process.stdin.close()
-        self.process.wait()
-        self.process.stdout.close()
+        self.process.kill()  # nothing is left to be tidied, and tidying takes time
+        self.process.communicate()
 
 
-def wait_until(true, seconds: float = 300.0):
+def wait_until(true, seconds: float = PATIENCE):
     """Look every millisecond."""
     end = time.monotonic() + seconds
     while not true():
