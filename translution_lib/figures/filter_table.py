@@ -175,7 +175,8 @@ def _table(header: Sequence[str], rows: Mapping[str, Sequence[Sequence[Line]]], 
     body = "".join(_row(name, cells) for name, cells in rows.items())
     return (f'<div class="tl-scroll" role="region" tabindex="0" aria-labelledby="{uid}c" style="position:relative">'
             f'<table style="{_TABLE}"><caption id="{uid}c" style="text-align:left">{escape(caption)}</caption>'
-            f"<colgroup>{columns}</colgroup><thead><tr>{heads}</tr></thead><tbody style="vertical-align:top">{body}</tbody></table></div>")
+            f"<colgroup>{columns}</colgroup><thead><tr>{heads}</tr></thead>"
+            f'<tbody style="vertical-align:top">{body}</tbody></table></div>')
 
 
 def _row(name: str, cells: Sequence[Sequence[Line]]) -> str:
