@@ -77,8 +77,15 @@ class Runs:
         """What the grid files say, by name."""
         return {name: read_file(path) for name, path in grid_files(self.grids).items()}
 
+    @cached_property
+    def empty(self) -> bool:
+        """Whether there is no record: then no grid has to be made."""
+        return next(self.store.glob("*.json"), None) is None
+
     def results(self, grid: str, profile: str) -> dict[tuple[str, str], Result]:
-        """By row and column, what the records of a grid in a profile say."""
+        """By row and column, what the records of a grid in a profile say; nothing where there is no record at all."""
+        if self.empty:
+            return {}
         if (grid, profile) not in self._read:
             made = read_grid(grid, profile, folder=self.grids)
             self._read[grid, profile] = {(one.row, one.column): one for one in results(made, self.store)}
