@@ -179,7 +179,8 @@ class Runs:
         mine = Estimate.of(one.accuracies)
         answers = {_agrees(cell, other.printed, mine, Estimate.of(other.accuracies)) for other in group.values()}
         order = ("its order among the rows disagrees" if False in answers else
-                 "its order among the rows agrees" if True in answers else "its order is not decided")
+                 "where decided, its order among the rows agrees" if True in answers else
+                 "its order among the rows is not decided")
         return f"Profile {SMALLER}: {one.text}; {order}", tuple(record.name for record in one.records)
 
 
