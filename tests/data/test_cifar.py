@@ -178,17 +178,14 @@ def test_a_file_under_another_name_is_mislabelled(tmp_path):
     ({b"fine_labels": [0], b"data": np.zeros((1, 3072), np.uint8)}, "the keys are .'data', 'fine_labels'."),
     ({b"labels": [0] * 3, b"data": np.zeros((3, 3072), np.uint8)}, "7 images, expected 4"),
     ({b"labels": [0], b"data": np.zeros((1, 3072), np.int16)}, "data: expected .1, 3072. bytes in row order"),
-    ({b"labels": [0], b"data": np.zeros((3072, 1), np.uint8).T}, None),
+    ({b"labels": [0, 1], b"data": np.asfortranarray(np.zeros((2, 3072), np.uint8))}, "in row order"),
     ([1, 2], "holds a list, expected a dictionary"),
 ])
 def test_other_contents_are_refused_though_their_checksum_is_right(tmp_path, content, message):
     files = {"test_batch": dumps(content)}
     unpack(tmp_path, files)
     known = replace(SMALL, md5={"test_batch": md5(files["test_batch"])})
-    if message is None:  # one row is in row order either way
-        known = replace(known, source=replace(SOURCE, counts={"test": 1}))
-        assert not read_batches(known, tmp_path, "test").images.any()
-    elif "7 images" in message:
+    if "7 images" in message:
         unpack(tmp_path)
         more = replace(SMALL, files={"train": ("data_batch_1", "test_batch")},
                        source=replace(SOURCE, counts={"train": 4}))
