@@ -149,7 +149,7 @@ assert not select.select([0], [], [], 0.5)[0]  # once
 open(sys.argv[1] + ".stopped", "w").write(f"{number} 12")
 """
 OBEYS = "import os; assert os.read(0, 1) == b''"
-STUBBORN = "import time; time.sleep(600)"
+STUBBORN = "import time; time.sleep(60)"
 
 
 def in_place_of_torchrun(monkeypatch, program: str):

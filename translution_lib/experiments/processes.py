@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
@@ -114,7 +114,8 @@ class Group:
     def end(self) -> None:
         """Let them end at once where they still run, and wait for them."""
         assert self.process.stdin is not None
-        self.process.stdin.close()
+        with suppress(BrokenPipeError):  # a number that nobody has read
+            self.process.stdin.close()
         try:
             self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -129,11 +130,9 @@ class Group:
 
     def _send(self, number: int) -> None:
         assert self.process.stdin is not None
-        try:
+        with suppress(BrokenPipeError):  # they have just ended
             self.process.stdin.write(bytes([number]))  # one of them reads it; they agree on it after their step
             self.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # they have just ended
 
     def _relay(self, output: IO[bytes]) -> None:
         """Show what they write, a progress bar as such, and keep the last lines."""
