@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 from .filter_table_script import FILTER_TABLE
 from .interactive import data_script
@@ -90,8 +91,10 @@ def filter_table(
     made = [_filter(name, values, bars) for name, values in filters.items()]
     by = _by(made, bars)
     uid = fingerprint(alt, caption, *header, *rows)
-    data = {"alt": alt, "keys": [one.keys for one in made], "by": by, "groups": made[by[0]].values,
-            "parts": made[by[1]].values, "left": _left(made[by[0]]), "width": _WIDTH, "total": len(rows)}  # fmt: skip
+    data: dict[str, Any] = {
+        "alt": alt, "keys": [one.keys for one in made], "by": by, "groups": made[by[0]].values,
+        "parts": made[by[1]].values, "left": _left(made[by[0]]), "width": _WIDTH, "total": len(rows),
+    }  # fmt: skip
     counts = [[0] * len(data["parts"]) for _ in data["groups"]]
     for group, part in zip(made[by[0]].keys, made[by[1]].keys, strict=True):
         counts[group][part] += 1
