@@ -57,7 +57,8 @@ DROPOUT, REDRAWN = '{"dropout": 0.2}', '{"redraw_interval": 2}'
 
 
 @pytest.mark.parametrize(("mixer", "drawn", "every"), [
-    ("translution", DROPOUT, 1), ("self-attention", DROPOUT, 2), ("performer-s2", REDRAWN, 2), ("translution", DROPOUT, 0),
+    ("translution", DROPOUT, 1), ("self-attention", DROPOUT, 2), ("performer-s2", REDRAWN, 2),
+    ("translution", DROPOUT, 0),
 ])
 @pytest.mark.parametrize("kills", [(4,), (1, 2)])
 def test_a_killed_and_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path, mixer, drawn, every, kills):
@@ -131,7 +132,7 @@ class Precise(ImageSet):
 
 def test_compiling_changes_rounding_only(tmp_path, monkeypatch):
     used = []
-    monkeypatch.setattr(torch, "compile", lambda model: used.append(model) or model)  # the compiler itself takes minutes
+    monkeypatch.setattr(torch, "compile", lambda model: used.append(model) or model)  # compiling takes minutes
     run = begun(tmp_path, compile=True, epochs=1)
     run.train()
     assert used == [run.model] and run.curve[0].loss > 0
@@ -148,7 +149,8 @@ def test_the_seed_decides_the_result(tmp_path):
 def test_checkpoints_of_other_parameters_are_refused(tmp_path):
     with pytest.raises(Killed):
         begun(tmp_path, run_name="mine", checkpoint_steps=1).train(kill_after(1))
-    with pytest.warns(RuntimeWarning, match="other parameters"), pytest.raises(ValueError, match="no checkpoint can be"):
+    refused = pytest.raises(ValueError, match="no checkpoint can be")
+    with pytest.warns(RuntimeWarning, match="other parameters"), refused:
         begun(tmp_path, run_name="mine", learning_rate=1e-4).train()
 
 

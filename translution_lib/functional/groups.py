@@ -39,7 +39,7 @@ class Group:
         return self.tokens[-self.size * self.pairs:]
 
     def rows(self, x: Tensor) -> Tensor:
-        """Gather the group's tokens of x (n b c) as rows of matrices: the first g are the queries', the last g the keys'.
+        """Gather the group's tokens of x (n b c) as rows of matrices: first those of the queries, last of the keys.
 
         Shape s m c with m = p·b, and s stretches of p tokens.
         """
