@@ -141,6 +141,15 @@ def test_an_error_of_a_run_is_an_answer_of_its_worker(tmp_path):
     assert "seed" in scheduler.perform({"seed": -1}, VERSION)[1]
 
 
+def test_a_wrong_run_fails_once_and_at_once(tmp_path, monkeypatch):
+    begun, begin = [], Run.begin
+    monkeypatch.setattr(Run, "begin", lambda run: begun.append(run.name) or begin(run))
+    run = config(data="mnist", canvas=32, results_dir=str(tmp_path))
+    state, error, _ = scheduler.perform(run.model_dump(), VERSION, notebooks=False)
+    assert state == "failed" and "root: got ''" in error and begun == [run.name]
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_run_that_a_signal_stopped_is_handed_back(tmp_path, monkeypatch):
     def stop(run):
         raise Interrupted(signal.SIGTERM, 3)

@@ -234,8 +234,8 @@ def run_free(config: ImageClassificationConfig, notebooks: bool, patience: float
         try:
             execute.run(config, progress=False) if notebooks else Run.begin(config).complete()
             return "done"
-        except ValueError:
-            if lock.holder(held) is None or monotonic() >= end:
+        except BaseException as error:
+            free(held)  # this process lives on, and would keep it
+            taken = isinstance(error, ValueError) and lock.holder(held) is not None
+            if not taken or monotonic() >= end:
                 raise
-        finally:
-            free(held)  # a worker lives on after a run that failed
