@@ -8,7 +8,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from translution_lib import MIXERS, Translution, ViT, functional, offsets
-from translution_lib.experiments.causes import Scene
+from translution_lib.experiments.causes import Scene, shares
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -105,3 +105,13 @@ def test_the_authors_start_is_smaller_by_the_width(rows, columns, dim, heads, se
     alpha = torch.randn(2, heads, table.n, table.n).softmax(-1)
     values = [functional.translution_values(alpha, x, a.value, table) for a in layers]
     assert_close(values[1], values[0] / inner**0.5)
+
+
+@pytest.mark.identity("eq-static-shares")
+@given(*[st.floats(0, 100) for _ in range(4)])
+def test_contributions_sum_to_the_gap_and_do_not_depend_on_the_order(static, near, aligned, dynamic):
+    phase, place, interaction = shares(static, near, aligned, dynamic)
+    assert phase == pytest.approx(((near - static) + (dynamic - aligned)) / 2, abs=1e-9)
+    assert phase + place == pytest.approx(dynamic - static, abs=1e-9)
+    assert interaction == pytest.approx((dynamic - aligned) - (near - static), abs=1e-9)
+    assert shares(static, aligned, near, dynamic) == pytest.approx((place, phase, interaction), abs=1e-9)
