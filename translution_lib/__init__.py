@@ -39,7 +39,7 @@ from translution_lib.mixers import (
     definition,
 )
 from translution_lib.models import GPT, ViT
-from translution_lib.relations import Relations, offsets, pairs, shared
+from translution_lib.relations import Relations, offsets, pairs, place_cls, shared
 
 __version__ = "0.1.0"
 
@@ -48,4 +48,4 @@ __all__ = ["GPT", "MIXERS", "AbsoluteTranslution", "Attention", "BilinearAttenti
            "PerformerS1", "PerformerS2", "RelativeKeyVector", "RelativeValueVector", "RelativeVectors", "Relations",
            "Riemann", "Rotary", "RotaryTranslution", "ScalarBias", "SelfAttention", "Translution", "ValueTranslution",
            "ViT", "as_translution", "cost", "definition", "facts", "functional", "geometry", "offsets", "pairs",
-           "shared", "translution"]
+           "place_cls", "shared", "translution"]

@@ -27,7 +27,7 @@ class Relations:
     Attributes:
         index: ids, shape (n, n); row = query i, column = key j; -1 where i may not attend to j.
         count: number of relations; ids are 0 … count − 1.
-        labels: what each relation is: an offset δ as a tuple, a CLS role, a pair (i, j), or "all".
+        labels: what each relation is: an offset δ as a tuple, a CLS role (a text), a pair (i, j), or "all".
         shape: sides of the grid of tokens, or None where tokens have no position.
         cls: whether token 0 is a CLS token without a position.
         causal: whether pairs with j > i are masked.
@@ -184,6 +184,23 @@ def shared(n: int, *, causal: bool = False) -> Relations:
     if causal:
         index.masked_fill_(torch.ones(n, n, dtype=torch.bool, device="cpu").triu(1), MASKED)
     return Relations(index, 1, ("all",), None, False, causal)
+
+
+def place_cls(relations: Relations) -> Relations:
+    """Give CLS a relation of its own with every other token, one each way, as if it stood at a place off the grid.
+
+    The ids of the offsets stay and "cls" follows them; then come CLS reading the tokens 1 … m, and these reading CLS.
+
+    Raises:
+        ValueError: a table without a CLS token, or one whose CLS has a place already.
+    """
+    if not relations.cls or relations.labels[-len(CLS_LABELS):] != CLS_LABELS:
+        raise ValueError(f"relations must have a CLS token without a place, got {relations}")
+    zero, places = relations.count - len(CLS_LABELS), list(product(*map(range, relations.shape or ())))
+    index, own = relations.index.clone(), torch.arange(1, relations.n, device="cpu")
+    index[0, 1:], index[1:, 0] = zero + own, zero + len(places) + own
+    labels = (*relations.labels[:zero], "cls", *(f"cls←{p}" for p in places), *(f"{p}←cls" for p in places))
+    return Relations(index, len(labels), labels, relations.shape, True)
 
 
 def _grid(sides: tuple[int, ...]) -> Tensor:

@@ -1,6 +1,7 @@
 """The README and the files around it say what is true: their code runs, their commands and versions exist."""
 
 import re
+import shlex
 import tomllib
 
 import pytest
@@ -43,6 +44,23 @@ def test_its_experiment_has_these_parameters(document):
     for command in commands:
         known = inspect_notebook(str(ROOT / re.search(r"notebooks/\S+", command).group()))
         assert set(re.findall(r"-p (\S+)", command)) <= set(known)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_its_commands_are_the_commands(document):
+    """Every `translution …` in a document is a command with options that exist, of a grid in a profile that exists."""
+    from typer.main import get_command
+
+    from translution_lib.experiments.command import app
+    from translution_lib.experiments.grids import read_grid
+
+    lines = [line for block in blocks(document, "sh") for line in block.splitlines() if line.startswith("translution ")]
+    assert lines
+    for line in lines:
+        _, name, *arguments = shlex.split(line, comments=True)
+        given = get_command(app).commands[name].make_context(name, arguments).params
+        if given.get("grid"):
+            assert read_grid(given["grid"], given["profile"]).runs
 
 
 def test_its_links_lead_somewhere():

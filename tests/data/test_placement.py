@@ -100,7 +100,7 @@ def test_paste_overlaps_no_images():
 @pytest.mark.parametrize(("canvas", "mode", "message"), [
     (27, "static", "canvas: got 27 by 27, expected at least 28 by 28"),
     ((28, 20), "dynamic", "canvas: got 28 by 20"),
-    (84, "moving", "mode: got 'moving'"),
+    (84, "flying", "mode: got 'flying'"),
 ])
 def test_wrong_arguments_are_named(canvas, mode, message):
     with pytest.raises(ValueError, match=message):

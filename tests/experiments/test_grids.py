@@ -1,4 +1,4 @@
-"""Grids: every row of every file is a configuration, a small one runs, and the table says what is missing."""
+"""Grids: every file is read in every profile, tables share runs, and what is wrong is refused with the choices."""
 
 from functools import cache
 from pathlib import Path
@@ -7,104 +7,290 @@ import pytest
 import torch
 
 from translution_lib import MIXERS, cost, facts
-from translution_lib.experiments import ImageClassificationConfig, Run, build_model, read_records
-from translution_lib.experiments.grids import MISSING, main, read_grid, summary
+from translution_lib.experiments import ImageClassificationConfig, Run, build_model, lock, read_records
+from translution_lib.experiments.checkpoint import Keeper
+from translution_lib.experiments.grids import (
+    MISSING,
+    comparison,
+    counts,
+    find,
+    grid_files,
+    plan,
+    read_grid,
+    report,
+    results,
+    status,
+    summary,
+)
 
-GRIDS = Path(__file__).resolve().parents[2] / "notebooks" / "grids"
-TABLE_4 = GRIDS / "table4-dynamic-mnist.yaml"
-TINY = {"epochs": 1, "train_samples": 64, "test_samples": 32, "batch_size": 16, "threads": 1, "canvas": 16,
-        "patch_size": 4, "digit_size": 0}
+FOLDER = Path(__file__).resolve().parents[2] / "notebooks" / "grids"
+FILES = sorted(grid_files(FOLDER))
+TINY = {"epochs": 1, "train_samples": 48, "test_samples": 24, "batch_size": 16, "threads": 1, "canvas": 16,
+        "patch_size": 8, "depth": 1, "dim": 8, "ff": 16}
 SMALL = """
 name: small
+title: A small table
+seed: "000"
+table: 2
+experiment: image-classification
+common: {epochs: 1, train_samples: 48, test_samples: 24, threads: 1, canvas: 16, patch_size: 8, depth: 1, dim: 8,
+         ff: 16}
 seeds: [0, 1]
-common: {epochs: 1, train_samples: 48, test_samples: 24, threads: 1, canvas: 16, patch_size: 4,
-         train_placement: dynamic}
 rows:
-  turned: {mixer: rotary}
-  plain: {mixer: self-attention}
+  turned: {mixer: rotary, method: turning}
+  plain: {mixer: self-attention, printed: {architecture: ViT-A/12, method: self-attention}}
+columns:
+  static → static: {run: {train_placement: static}, evaluation: static, metric: top1 static->static}
+  dynamic → dynamic: {run: {train_placement: dynamic}, evaluation: dynamic, metric: top1 dynamic->dynamic}
+  static → dynamic: {run: {train_placement: static}, evaluation: dynamic, metric: top1 static->dynamic}
+profiles:
+  smoke: {differs: "{epochs} epoch of {train_samples:,} images.", without: [turned], seeds: [0]}
+  cpu: {common: {epochs: 2}, differs: "{epochs} epochs."}
 """
 
 
-stored = cache(read_grid)
+@cache
+def stored(name, profile):
+    return read_grid(name, profile, folder=FOLDER)
 
 
-@pytest.mark.parametrize("path", sorted(GRIDS.glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_grid_can_be_read_and_built(path):
-    grid = stored(path)
-    assert grid.name == path.stem and len({config.name for config in grid.runs}) == len(grid.runs)
-    for config, *_ in grid.rows.values():
+@pytest.fixture
+def small(tmp_path):
+    (tmp_path / "small.yaml").write_text(SMALL)
+    return tmp_path / "small.yaml"
+
+
+def names(grid):
+    return {config.name for config in grid.runs}
+
+
+@pytest.mark.parametrize("profile", ["smoke", "cpu", "paper"])
+@pytest.mark.parametrize("name", FILES)
+def test_every_grid_has_runs_in_every_profile_and_printed_cells_that_exist(name, profile):
+    grid = stored(name, profile)
+    assert grid.rows and len(names(grid)) == len(grid.runs) > 0 and grid.differs
+    assert [config.seed for config in grid.runs] == sorted(config.seed for config in grid.runs)
+    if profile == "smoke":
+        assert {config.data for config in grid.runs} == {"digits"}  # no file, no network
+        assert all(config.train_samples <= 100 and config.epochs == 1 for config in grid.runs)
+    else:
+        assert len({config.seed for config in grid.runs}) == 3
+    metrics = [column for column in grid.file.columns.values() if column.metric]
+    found = [grid.printed(row, heading) for row in grid.rows.values() for heading in grid.file.columns]
+    assert sum(cell is not None for cell in found) == len(metrics) * sum(row.printed is not None
+                                                                        for row in grid.rows.values())
+
+
+@pytest.mark.parametrize("name", ["table-2", "table-5", "table-10"])
+def test_the_rows_are_those_of_the_printed_table_and_the_models_have_its_sizes(name):
+    grid = stored(name, "paper")
+    lines = {(c.subject, c.method, c.variant) for c in facts.cells("000", int(name.removeprefix("table-")))}
+    assert {(r.printed.architecture, r.printed.method, r.printed.variant) for r in grid.rows.values()} == lines
+    for row in grid.rows.values():
+        config = row.cells["static → static"][0]
         with torch.device("meta"):
-            assert cost.count_parameters(build_model(config)) > 0
+            model = build_model(config)
+        of = {(c.subject, c.method, c.variant): c for c in facts.cells("000", grid.file.table, "parameters")}
+        line = (row.printed.architecture, row.printed.method, row.printed.variant)
+        if line in of:
+            assert cost.parameters(model) == facts.recount(of[line]).value
+        assert (config.sizes.dim, config.sizes.depth, config.sizes.heads) == (192, 6, 3)
 
 
 def test_the_nine_methods_are_those_of_table_4():
-    grid = read_grid(TABLE_4)
-    assert list(grid.rows) == [cell.method for cell in facts.cells("000", 4, "parameters")]
-    for cell in facts.cells("000", 4, "parameters"):
-        first, *rest = grid.rows[cell.method]
-        assert {config.seed for config in (first, *rest)} == {0, 1, 2}
-        assert first.mixers == [facts.config_of(cell).mixer[0]]
+    grid = stored("table-4", "cpu")
+    printed = facts.cells("000", 4, "parameters")
+    assert [row.printed.method for row in grid.rows.values()] == [cell.method for cell in printed]
+    for row, cell in zip(grid.rows.values(), printed, strict=True):
+        mixer, = {config.mixer for config in row.cells["dynamic → dynamic"]}
+        assert [mixer] == [name for name in [mixer] if name in (facts.config_of(cell).mixer[0], "absolute")]
 
 
-NAMES = sorted(set(MIXERS) - {"convolution"})
-
-
-@pytest.mark.parametrize("mixer", NAMES)
-def test_every_mixer_trains_and_leaves_a_record(tmp_path, mixer):
-    config = ImageClassificationConfig.of({**TINY, "mixer": mixer, "results_dir": str(tmp_path)})
-    record = Run.begin(config).complete()
-    assert record.evaluations["dynamic"].n == 32 and record.curve[0].loss > 0
-    assert record.cost["parameters"] == cost.parameters(build_model(config))
-    assert [found.name for found in read_records(tmp_path)] == [record.name]
-
-
-def test_a_grid_runs_what_is_missing_and_sums_up(tmp_path, capsys):
-    (tmp_path / "small.yaml").write_text(SMALL)
-    grid, results = read_grid(tmp_path / "small.yaml"), tmp_path / "results"
-    assert [row[1] for row in summary(grid, results).rows] == [MISSING, MISSING]
-    arguments = [str(tmp_path / "small.yaml"), "--results", str(results)]
-    main([*arguments, "--row", "turned"])
-    dates = {path: path.stat().st_mtime_ns for path in results.rglob("*.json")}
-    assert {path.name for path in dates} == {"dynamic-rotary-seed0.json", "dynamic-rotary-seed1.json"}
-    assert MISSING in capsys.readouterr().out
-    main(arguments)
-    assert all(path.stat().st_mtime_ns == date for path, date in dates.items())
-    table = summary(grid, results)
-    assert [row[-1] for row in table.rows] == ["2 of 2", "2 of 2"] and len(table.provenance) == 4
-    assert all(" ± " in row[2] for row in table.rows)
-
-
-def test_a_record_of_another_run_is_refused(tmp_path):
-    (tmp_path / "small.yaml").write_text(SMALL)
-    main([str(tmp_path / "small.yaml"), "--results", str(tmp_path), "--row", "plain"])
-    (tmp_path / "small.yaml").write_text(SMALL.replace("epochs: 1", "epochs: 2"))
-    with pytest.raises(ValueError, match="not a run of this grid; epochs differ"):
-        summary(read_grid(tmp_path / "small.yaml"), tmp_path)
-
-
-@pytest.mark.parametrize("text", ["rows: {a: {}}", "[1]", "name: x\nseeds: [0]\nrows: {}"])
-def test_a_file_that_is_no_grid_is_refused(tmp_path, text):
-    (tmp_path / "x.yaml").write_text(text)
-    with pytest.raises(ValueError, match="is missing"):
-        read_grid(tmp_path / "x.yaml")
-
-
-def test_an_unknown_row_is_refused(tmp_path):
-    (tmp_path / "small.yaml").write_text(SMALL)
-    with pytest.raises(SystemExit):
-        main([str(tmp_path / "small.yaml"), "--row", "none"])
-
-
-def test_the_four_performers_are_those_of_table_1_of_seed_002():
-    grid = stored(GRIDS / "table1-performers.yaml")
-    rows = [cell.method for cell in facts.cells("002", 1, "top1")
-            if cell.subject == "MNIST" and cell.method.startswith("Performer")]
-    mixers = ["performer", "performer-absolute", "performer-s1", "performer-s2"]
-    assert [grid.rows[row][0].mixer for row in rows] == mixers
-    assert list(grid.rows) == rows
+def test_the_four_performers_have_the_sizes_of_the_papers_appendix():
+    grid = stored("performers-table-1", "paper")
+    assert [row.cells["MNIST"][0].mixer for row in grid.rows.values()] == [
+        "performer", "performer-absolute", "performer-s1", "performer-s2"]
     for config in grid.runs:
         assert (config.sizes.dim, config.sizes.depth, config.sizes.heads) == (256, 6, 8)        # appendix A.2
         assert (config.batch_size, config.learning_rate, config.shift) == (22, 5e-4, 8)
         assert config.canvas == config.image_size == 32 and config.patch_size == 1
-    assert [row[0] for row in summary(grid, "nowhere").rows] == rows
-    assert summary(grid, "nowhere").header == ("method", "parameters", "static, %", "seeds")
+
+
+@pytest.mark.parametrize("profile", ["smoke", "cpu", "paper"])
+def test_a_run_of_two_tables_is_one_run(profile):
+    table_2 = stored("table-2", profile)
+    for name, row in [("table-5", "lor-translution, relative"), ("table-5", "translution, relative"),
+                      ("table-10", "lor-translution, without"), ("table-10", "translution, without")]:
+        assert names(stored(name, profile).select(rows=[row])) <= names(table_2)
+    assert not names(stored("table-5", profile).select(rows=["translution, pairs"])) & names(table_2)
+    shared = names(stored("table-4", profile)) & names(table_2)
+    assert {name.split("-seed")[0] for name in shared} >= {
+        f"{'digits' if profile == 'smoke' else 'mnist'}-dynamic-{mixer}"
+        for mixer in ("absolute", "lor-translution", "translution")}
+
+
+def test_what_is_more_particular_holds(small):
+    assert {config.epochs for config in read_grid(small, "smoke").runs} == {1}
+    assert {config.epochs for config in read_grid(small, "cpu").runs} == {2}
+    assert {config.epochs for config in read_grid(small, "cpu", {"epochs": 3}).runs} == {3}
+    assert read_grid(small, "cpu").differs == "2 epochs."
+    assert read_grid(small, "smoke").differs == "1 epoch of 48 images. Left out: turned."
+    assert [len(read_grid(small, profile).runs) for profile in ("smoke", "cpu")] == [2, 8]
+
+
+def test_a_file_like_another_takes_what_it_does_not_say(small):
+    small.with_name("other.yaml").write_text(
+        "name: other\ntitle: Another\nseed: '000'\nexperiment: image-classification\nlike: small\n"
+        "rows:\n  only: {mixer: rotary}\nprofiles:\n  cpu: {common: {dim: 16}, seeds: [5]}\n")
+    first, second = read_grid(small.with_name("other.yaml"), "smoke"), read_grid(small.with_name("other.yaml"), "cpu")
+    assert list(first.rows) == ["only"] and {config.seed for config in first.runs} == {0}
+    assert {(c.seed, c.dim, c.epochs, c.train_samples) for c in second.runs} == {(5, 16, 2, 48)}
+    assert second.differs == "2 epochs."
+
+
+def test_a_choice_of_rows_methods_and_seeds(small):
+    grid = read_grid(small, "cpu")
+    assert grid.methods == ["turning", "self-attention"]
+    assert list(grid.select(methods=["turning"]).rows) == ["turned"]
+    assert {(c.mixer, c.seed) for c in grid.select(["plain"], seeds=[1]).runs} == {("self-attention", 1)}
+    with pytest.raises(ValueError, match="both in"):
+        grid.select(["plain"], ["turning"])
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (("title: A small table\n", ""), "small.yaml: not a grid\n  title: Field required"),
+    (("seeds: [0, 1]", "seeds: []"), "seeds: List should have at least 1 item"),
+    (("name: small", "name: large"), "name: got 'large', expected 'small'"),
+    (("common:", "commons:"), "commons: Extra inputs are not permitted"),
+    (("mixer: rotary", "mixer: turning"), "profile cpu, row 'turned', column 'static → static': .*expected one of"),
+    (("epochs: 2", "epoch: 2"), "epoch: no such parameter"),
+    (("evaluation: dynamic", "evaluation: near"), "evaluation: got 'near', expected one of static, dynamic"),
+    (("method: turning", "printed: {architecture: ViT-Z, method: none}"), "no cell 'ViT-Z', 'none', ''"),
+    (("without: [turned]", "without: [bent]"), "without: got 'bent', expected one of turned, plain"),
+    (("mixer: self-attention,", "mixer: rotary,"), "rows 'turned' and 'plain' are the same"),
+    (('"{epochs} epochs."', '"{epoch} epochs."'), "differs: no parameter 'epoch'"),
+    (("  cpu:", "  gpu:"), "got gpu, expected smoke, cpu, paper"),
+    (("rows:", "rows: ["), "cannot be read as YAML"),
+])
+def test_a_wrong_file_is_refused_with_the_place(small, change, message):
+    small.write_text(SMALL.replace(*change))
+    with pytest.raises(ValueError, match="(?s)" + message):
+        for profile in ("cpu", "smoke"):
+            grid = read_grid(small, profile)
+            comparison(grid, "nowhere")
+            assert grid.differs
+
+
+def test_unknown_grids_rows_methods_and_seeds_are_refused_with_the_choices():
+    with pytest.raises(ValueError, match="grid: got '99', expected one of .*table-2"):
+        find("99", FOLDER)
+    assert find("2", FOLDER) == find("table-2", FOLDER) == FOLDER / "table-2.yaml"
+    with pytest.raises(ValueError, match="no such grid file"):
+        read_grid("nowhere.yaml")
+    grid = stored("table-2", "cpu")
+    for choice, message in [({"rows": ["x"]}, "row: got 'x', expected one of A/12 self-attention"),
+                            ({"methods": ["x"]}, "method: got 'x', expected one of self-attention, lor"),
+                            ({"seeds": [7]}, "seed: got 7, expected one of 0, 1, 2")]:
+        with pytest.raises(ValueError, match=message):
+            grid.select(**choice)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A small grid of which the row `plain` and one seed of `turned` have records."""
+    folder = tmp_path_factory.mktemp("measured")
+    (folder / "small.yaml").write_text(SMALL)
+    grid, store = read_grid(folder / "small.yaml", "cpu"), folder / "records"
+    for config in [*grid.select(["plain"]).runs, *grid.select(["turned"], seeds=[1]).runs]:
+        Run.begin(ImageClassificationConfig.of({**config.model_dump(), "results_dir": str(store)})).complete()
+    return grid, store
+
+
+def test_a_table_has_mean_spread_seeds_and_difference_beside_the_printed_number(measured):
+    grid, store = measured
+    found = {(one.row, one.column): one for one in results(grid, store)}
+    plain = found["plain", "static → dynamic"]
+    right = [100 * record.evaluations["dynamic"].accuracy for record in read_records(store)
+             if record.parameters["mixer"] == "self-attention" and record.parameters["train_placement"] == "static"]
+    assert sorted(plain.accuracies) == sorted(right) and len(right) == 2
+    assert plain.mean == pytest.approx(sum(right) / 2)
+    assert plain.spread == pytest.approx(abs(right[0] - right[1]) / 2 ** 0.5)
+    assert plain.difference == pytest.approx(sum(right) / 2 - 18.18) and plain.text.count(" ± ") == 1
+    assert found["turned", "static → static"].spread is None and found["turned", "static → static"].printed is None
+    lines = {line[:2]: line[2:] for line in comparison(grid, store).rows}
+    assert lines["plain", "static → dynamic"][1:] == ("18.18", f"{plain.difference:+.2f}".replace("-", "−"), "2 of 2")
+    assert lines["turned", "static → static"][1:] == ("", "", "1 of 2")
+    assert len(comparison(grid, store).provenance) == 6 and "Profile cpu on" in comparison(grid, store).caption
+
+
+def test_a_cell_without_records_says_so(measured, tmp_path):
+    grid, store = measured
+    assert {line[2] for line in comparison(grid, tmp_path).rows} == {MISSING}
+    assert [line[1] for line in summary(grid, tmp_path).rows] == [MISSING, MISSING]
+    assert [line[-1] for line in summary(grid, store).rows] == ["1 of 2", "2 of 2"]
+    assert summary(grid, store).header == ("row", "parameters", "static → static, %", "dynamic → dynamic, %",
+                                           "static → dynamic, %", "seeds")
+    printed = stored("table-4", "cpu")
+    texts = {line[1]: line[2:4] for line in comparison(printed, tmp_path).rows if line[0] == "translution"}
+    assert texts["ImageNet, ViT-A/56"] == ("not run here", "52.41")
+
+
+def test_the_states_of_runs(measured, tmp_path):
+    grid, store = measured
+    done, *_ = grid.select(["plain"]).runs
+    missing, interrupted, running, invalid, failed = read_grid(find_small(store), "cpu", {"ff": 8}).runs[:5]
+    assert status(done, store).state == "done" and status(done, store).record.name == done.name
+    (store / f"{done.name}.lock").write_text("left behind")
+    assert status(done, store).state == "done"
+    assert status(missing, tmp_path).state == "missing"
+    Keeper(tmp_path / f"{interrupted.name}.checkpoints", "x").save(1234, {})
+    assert (status(interrupted, tmp_path).state, status(interrupted, tmp_path).detail) == (
+        "interrupted", "after step 1,234")
+    text = (store / f"{done.name}.json").read_text()
+    (tmp_path / f"{invalid.name}.json").write_text(text)
+    assert "ff: 16 in the record, 8 here" in status(invalid, tmp_path).detail
+    (tmp_path / f"{failed.name}.failed.ipynb").write_text("{}")
+    with lock.hold(tmp_path / f"{running.name}.lock"):
+        found = [status(one, tmp_path) for one in (missing, interrupted, running, invalid, failed)]
+    assert [one.state for one in found] == ["missing", "interrupted", "running", "invalid", "failed"]
+    assert "process" in found[2].detail and counts(found)["running"] == 1
+    (tmp_path / f"{done.name}.json").write_text(text[:100])
+    assert status(done, tmp_path).state == "invalid" and "not a run record" in status(done, tmp_path).detail
+    (tmp_path / f"{done.name}.json").write_text(text.replace('"translution_lib": "', '"translution_lib": "old-'))
+    assert "translution_lib: old-" in status(done, tmp_path).detail
+    assert "1 missing" in report.states(found)
+
+
+def find_small(store):
+    return store.parent / "small.yaml"
+
+
+def test_a_plan_takes_the_time_from_a_record_or_from_a_few_steps(measured):
+    grid, store = measured
+    known = grid.select(["plain"]).runs[0]
+    new = read_grid(find_small(store), "cpu", {"dim": 16, "test_samples": 0}).runs[0]
+    far = read_grid(find_small(store), "cpu", {"device": "cuda", "precision": "bfloat16"}).runs[0]
+    found = plan.predict([status(config, store) for config in (known, new, far)], store)
+    rates = [one for one in read_records(store) if one.parameters["mixer"] == "self-attention"]
+    latest = max(one.date for one in rates)
+    assert "record on" in found[0].source
+    assert found[0].seconds in [pytest.approx(one.seconds["train"] / 96 * (96 + 16)) for one in rates
+                                if one.date == latest]
+    assert found[1].source == "3 steps here" and found[1].seconds > 0
+    assert plan.images(new) == pytest.approx(2 * 48 + 2 * 355 / 3)
+    with torch.device("meta"):
+        model = build_model(new)
+    assert found[1].memory == cost.memory(model, 64, device="cpu")
+    if not torch.cuda.is_available():
+        assert (found[2].seconds, found[2].source) == (None, "no GPU here")
+        assert plan.remaining(found) == (found[1].seconds, 1)
+    assert "left to do" in report.plan(found) and found[2].memory.on_card > 1e9
+
+
+@pytest.mark.parametrize("mixer", sorted(set(MIXERS) - {"convolution"}))
+def test_every_mixer_trains_and_leaves_a_record(tmp_path, mixer):
+    config = ImageClassificationConfig.of({**TINY, "mixer": mixer, "results_dir": str(tmp_path)})
+    record = Run.begin(config).complete()
+    assert record.evaluations["dynamic"].n == 24 and record.curve[0].loss > 0
+    assert record.cost["parameters"] == cost.parameters(build_model(config))
+    assert [found.name for found in read_records(tmp_path)] == [record.name]

@@ -43,14 +43,14 @@ def test_records_are_read_in_the_order_of_their_paths(tmp_path):
 @pytest.mark.parametrize("change", [
     lambda text: text[: len(text) // 2],
     lambda text: "",
-    lambda text: json.dumps({**json.loads(text), "schema_version": 2}),
+    lambda text: json.dumps({**json.loads(text), "schema_version": 1}),
     lambda text: json.dumps({**json.loads(text), "surprise": 1}),
     lambda text: json.dumps({key: value for key, value in json.loads(text).items() if key != "seed"}),
 ])
 def test_what_is_not_a_record_is_refused_by_its_name(tmp_path, change):
     path = record().write(tmp_path)
     path.write_text(change(path.read_text()))
-    with pytest.raises(ValueError, match="one.json: not a run record of schema 1"):
+    with pytest.raises(ValueError, match="one.json: not a run record of schema 2"):
         read_records(tmp_path)
 
 

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import nbformat
 import pytest
 import torch
 
 from translution_lib import cost
 from translution_lib.data import MNIST
 from translution_lib.experiments import ImageClassificationConfig, build_model, read_record, wilson_interval
+from translution_lib.experiments.evaluation import unpack
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 PATHS = sorted((RESULTS / "image-classification").rglob("*.json"))
@@ -27,10 +29,16 @@ class TestRecord:
 
     def test_the_numbers_agree_with_each_other(self, path):
         record = read_record(path)
-        assert set(record.evaluations) == {"static", "dynamic"}
+        config = ImageClassificationConfig.of(record.parameters)
+        assert set(record.evaluations) == set(config.tested)
         for found in record.evaluations.values():
+            assert not config.outcomes or int(unpack(found.outcomes, found.n).sum()) == found.correct
             assert found.accuracy == found.correct / found.n and found.n == record.data["test"].samples
             assert found.interval == pytest.approx(wilson_interval(found.correct, found.n, found.confidence), abs=1e-12)
+
+    def test_the_executed_notebook_lies_beside_it(self, path):
+        cells = nbformat.read(path.with_suffix(".ipynb"), 4).cells
+        assert any(f"{path.stem}.json" in str(cell.get("outputs")) for cell in cells)
 
     def test_the_cost_is_the_models(self, path):
         record = read_record(path)

@@ -1,15 +1,21 @@
 import dataclasses
+import os
 from math import log
 
 import pytest
 import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from translution_lib import MIXERS
 from translution_lib.data import ImageSet, place
-from translution_lib.experiments import ImageClassificationConfig, Run, checkpoint, read_record
+from translution_lib.experiments import ImageClassificationConfig, Run, read_record
+from translution_lib.experiments.batches import EpochBatches, in_order
+from translution_lib.experiments.evaluation import TEST_SEED, evaluate
 from translution_lib.experiments.seeds import derive, generator
-from translution_lib.experiments.training import TEST_SEED, batches, evaluate, learning_rate, train
+from translution_lib.experiments.signals import Interrupted
+from translution_lib.experiments.training import learning_rate, train
 
 TINY = {"canvas": 16, "patch_size": 8, "dim": 8, "depth": 1, "heads": 1, "ff": 8, "epochs": 4, "batch_size": 32,
         "train_samples": 80, "test_samples": 40, "train_placement": "dynamic"}
@@ -50,17 +56,19 @@ def timeless(record) -> dict:
 DROPOUT, REDRAWN = '{"dropout": 0.2}', '{"redraw_interval": 2}'
 
 
-@pytest.mark.parametrize(("mixer", "drawn"), [("translution", DROPOUT), ("self-attention", DROPOUT),
-                                              ("performer-s2", REDRAWN)])
-@pytest.mark.parametrize("kills", [(1,), (3,), (4,), (1, 2)])
-def test_a_killed_and_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path, mixer, drawn, kills):
-    options = {"mixer": mixer, "mixer_options": drawn, "heads": 2}
+@pytest.mark.parametrize(("mixer", "drawn", "every"), [
+    ("translution", DROPOUT, 1), ("self-attention", DROPOUT, 2), ("performer-s2", REDRAWN, 2),
+    ("translution", DROPOUT, 0),
+])
+@pytest.mark.parametrize("kills", [(4,), (1, 2)])
+def test_a_killed_and_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path, mixer, drawn, every, kills):
+    """Three steps an epoch: checkpoints after each, within epochs, across them, and none before the end."""
+    options = {"mixer": mixer, "mixer_options": drawn, "heads": 2, "checkpoint_steps": every}
     whole = begun(tmp_path / "whole", **options)
     whole.train()
     for number in kills:
         with pytest.raises(Killed):
             begun(tmp_path / "killed", **options).train(kill_after(number))
-        assert [path.name for path in (tmp_path / "killed").iterdir()] == [f"{whole.config.name}.checkpoint.pt"]
     torch.manual_seed(99)  # whatever random state the new process is in
     resumed = begun(tmp_path / "killed", **options)
     resumed.train()
@@ -69,8 +77,65 @@ def test_a_killed_and_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path,
         run.evaluate()
     records = [run.finish() for run in (whole, resumed)]
     assert timeless(records[0]) == timeless(records[1])
-    assert [record.resumed for record in records] == [0, len(kills)]
+    assert [record.resumed for record in records] == [0, len(kills) if every else 0]
     assert [path.name for path in (tmp_path / "killed").iterdir()] == [f"{whole.config.name}.json"]
+
+
+@pytest.mark.parametrize("signal", [2, 15])
+def test_a_signal_ends_a_run_after_its_step_and_the_next_goes_on(tmp_path, signal):
+    whole = begun(tmp_path / "whole")
+    whole.train()
+    stopped = begun(tmp_path / "stopped")
+
+    def ask(epoch):
+        if epoch.number == 2:
+            os.kill(os.getpid(), signal)
+
+    with pytest.raises(Interrupted) as caught:
+        stopped.train(ask)
+    assert (caught.value.signal, caught.value.step) == (signal, 7)  # the first step of the third epoch
+    assert [path.name for path in stopped.keeper.folder.glob("*.pt")] == ["step-00000007.pt"]
+    resumed = begun(tmp_path / "stopped")
+    resumed.train()
+    assert_same_weights(whole.model, resumed.model)
+    assert resumed.resumed == 1 and [e.loss for e in resumed.curve] == [e.loss for e in whole.curve]
+
+
+def test_the_state_of_a_run_does_not_depend_on_how_often_it_is_saved(tmp_path):
+    runs = [begun(tmp_path / str(steps), checkpoint_steps=steps) for steps in (0, 1)]
+    for run in runs:
+        run.train()
+    assert runs[0].config.name == runs[1].config.name
+    assert_same_weights(runs[0].model, runs[1].model)
+
+
+@pytest.mark.parametrize("parts", [2, 5])
+def test_a_step_in_parts_is_the_whole_step(tmp_path, parts):
+    """Exactly the mean over the step's images, also where the last step has fewer images than parts."""
+    finals = []
+    for accumulate in (1, parts):
+        run = begun(tmp_path / str(accumulate), accumulate=accumulate, train_samples=67, mixer="self-attention")
+        run.model.double()
+        run.sets["train"] = Precise(**vars(run.sets["train"]))
+        run.train()
+        finals.append(run.model.state_dict())
+    for name, one in finals[0].items():
+        torch.testing.assert_close(finals[1][name], one, rtol=1e-9, atol=1e-10, msg=name)
+
+
+class Precise(ImageSet):
+    """Pixels in double precision, so that sums in another order are equal but for rounding of no account."""
+
+    def pixels(self, index):
+        return self.images[index].double() / 255
+
+
+def test_compiling_changes_rounding_only(tmp_path, monkeypatch):
+    used = []
+    monkeypatch.setattr(torch, "compile", lambda model: used.append(model) or model)  # compiling takes minutes
+    run = begun(tmp_path, compile=True, epochs=1)
+    run.train()
+    assert used == [run.model] and run.curve[0].loss > 0
 
 
 def test_the_seed_decides_the_result(tmp_path):
@@ -81,35 +146,12 @@ def test_the_seed_decides_the_result(tmp_path):
     assert not torch.equal(runs[0].model.head.weight, runs[2].model.head.weight)
 
 
-def test_a_checkpoint_of_other_parameters_is_refused(tmp_path):
+def test_checkpoints_of_other_parameters_are_refused(tmp_path):
     with pytest.raises(Killed):
-        begun(tmp_path, run_name="mine").train(kill_after(1))
-    with pytest.raises(ValueError, match="mine.checkpoint.pt: a checkpoint of other parameters"):
+        begun(tmp_path, run_name="mine", checkpoint_steps=1).train(kill_after(1))
+    refused = pytest.raises(ValueError, match="no checkpoint can be")
+    with pytest.warns(RuntimeWarning, match="other parameters"), refused:
         begun(tmp_path, run_name="mine", learning_rate=1e-4).train()
-
-
-@pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: b"", lambda data: b"x" * 100])
-def test_a_damaged_checkpoint_is_named(tmp_path, damage):
-    path = tmp_path / "run.checkpoint.pt"
-    checkpoint.save(path, "abc", {"weights": torch.ones(3)})
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ValueError, match="run.checkpoint.pt: not a readable checkpoint"):
-        checkpoint.load(path, "abc")
-
-
-class Code:
-    """What a checkpoint must not hold: loading it would run code."""
-
-    def __reduce__(self):
-        return (print, ("this would be any program",))
-
-
-def test_a_checkpoint_cannot_run_code(tmp_path, capsys):
-    path = tmp_path / "run.checkpoint.pt"
-    torch.save({"fingerprint": "abc", "state": Code()}, path)
-    with pytest.raises(ValueError, match="not a readable checkpoint"):
-        checkpoint.load(path, "abc")
-    assert "program" not in capsys.readouterr().out
 
 
 def test_the_learning_rate_is_torchs_cosine():
@@ -152,9 +194,24 @@ def test_every_epoch_shows_every_image_once_in_a_new_order_at_new_places():
     assert int((first != second).any(-1).any(-1).sum()) > 40  # 225 places: most images moved
 
 
+@given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 3), st.integers(1, 3))
+@settings(max_examples=25)
+def test_processes_and_parts_share_out_every_step(count, size, world, accumulate):
+    assume(world * accumulate <= size)
+    run = config(".", batch_size=size, accumulate=accumulate)
+    whole = EpochBatches(config(".", batch_size=size), numbered(count), epoch=3)
+    shared = EpochBatches(run, numbered(count), epoch=3)
+    assert len(whole) == len(shared) == -(-count // size)
+    for step in range(len(whole)):
+        ((images, labels),) = whole.parts(step)
+        parts = [part for rank in range(world) for part in shared.parts(step, rank, world)]
+        assert len(parts) == world * accumulate
+        assert torch.equal(torch.cat([x for x, _ in parts]), images)
+        assert torch.equal(torch.cat([y for _, y in parts]), labels)
+
+
 def test_the_batch_size_changes_no_position():
-    images, order = numbered(30), torch.arange(30)
-    parts = [torch.cat([x for x, _ in batches(config(".", batch_size=size), images, "dynamic", order, generator(1))])
+    parts = [torch.cat([x for x, _ in in_order(config(".", batch_size=size), numbered(30), "dynamic", generator(1))])
              for size in (4, 30)]
     assert torch.equal(*parts)
 
@@ -226,7 +283,7 @@ def test_a_device_that_is_not_there_is_refused_before_anything_runs(tmp_path):
 
 def test_mnist_without_a_folder_is_refused(tmp_path):
     run = Run.begin(config(tmp_path, data="mnist", canvas=32))
-    with pytest.raises(ValueError, match="data_root: got '', expected the folder"):
+    with pytest.raises(ValueError, match="root: got '', expected the folder"):
         run.load()
 
 

@@ -3,7 +3,7 @@
 import torch
 from hypothesis import strategies as st
 
-from translution_lib import MIXERS, Relations, definition, offsets, pairs, shared
+from translution_lib import MIXERS, Relations, definition, offsets, pairs, place_cls, shared
 from translution_lib.mixers import mixer_named
 
 F64 = torch.float64
@@ -62,7 +62,7 @@ def grids(draw, max_tokens: int = 12, max_dims: int = 3) -> tuple[int, ...]:
 @st.composite
 def tables(draw, windows: bool = True) -> Relations:
     """Draw any kind of relation table, with up to 13 tokens; without windows none masks more than the future."""
-    kind = draw(st.sampled_from(["offsets", "cls", "causal", "pairs", "shared"]))
+    kind = draw(st.sampled_from(["offsets", "cls", "placed", "causal", "pairs", "shared"]))
     window, clip = (draw(st.none() | st.integers(0, 4)) for _ in range(2))
     window = window if windows else None
     if kind == "pairs":
@@ -71,7 +71,8 @@ def tables(draw, windows: bool = True) -> Relations:
         return shared(draw(st.integers(1, 7)), causal=draw(st.booleans()))
     if kind == "causal":
         return offsets(draw(st.integers(1, 9)), causal=True, window=window, clip=clip)
-    return offsets(draw(grids()), cls=kind == "cls", window=window, clip=clip)
+    table = offsets(draw(grids()), cls=kind in ("cls", "placed"), window=window, clip=clip)
+    return place_cls(table) if kind == "placed" else table
 
 
 @st.composite

@@ -104,6 +104,10 @@ def test_pairs_encoding_has_one_matrix_per_pair():
     assert ViT(**SMALL, encoding="pairs").blocks[0].mixer.query.shape[0] == 25
 
 
+def test_placed_encoding_has_a_matrix_for_every_pair_with_cls():
+    assert ViT(**SMALL, encoding="placed").blocks[0].mixer.query.shape[0] == 9 + 1 + 2 * 4
+
+
 def test_state_dict_round_trip(tmp_path):
     a, b = ViT(**SMALL), ViT(**SMALL)
     torch.save(a.state_dict(), tmp_path / "m.pt")
@@ -115,7 +119,8 @@ def test_state_dict_round_trip(tmp_path):
 @pytest.mark.parametrize(("call", "word"), [
     (lambda: ViT(**{**SMALL, "patch_size": 4}), "patch_size"), (lambda: ViT(**{**SMALL, "depth": 0}), "depth"),
     (lambda: ViT(**{**SMALL, "ff": 0}), "ff"), (lambda: ViT(**SMALL, pool="max"), "pool"),
-    (lambda: ViT(**SMALL, encoding="x"), "encoding"), (lambda: ViT(**SMALL, mixer="x"), "mixer"),
+    (lambda: ViT(**SMALL, encoding="x"), "encoding"), (lambda: ViT(**SMALL, encoding="placed", pool="mean"), "pool"),
+    (lambda: ViT(**SMALL, mixer="x"), "mixer"),
     (lambda: ViT(**SMALL, mixer=("translution",)), "mixer"), (lambda: ViT(**SMALL, kernel_size=3), "kernel_size"),
     (lambda: ViT(**SMALL, mixer="value-translution", relative="v"), "relative"),
     (lambda: ViT.named("D/12"), "name"), (lambda: ViT.named("A"), "name"), (lambda: GPT.named("Z"), "name"),

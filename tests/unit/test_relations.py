@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.strategies import grids, tables
-from translution_lib import Relations, offsets, pairs, shared
+from translution_lib import Relations, offsets, pairs, place_cls, shared
 
 
 def bounded(low: int, high: int) -> st.SearchStrategy:
@@ -36,6 +36,25 @@ def test_offsets_follow_the_convention(shape, cls, window, clip):
     if cls:
         n = len(expected)
         assert rel.index[0, 0] == n and (rel.index[0, 1:] == n + 1).all() and (rel.index[1:, 0] == n + 2).all()
+
+
+@given(grids(), bounded(0, 3), bounded(0, 3))
+def test_a_placed_cls_token_has_a_relation_with_every_token(shape, window, clip):
+    """The grid's ids stay; every pair with CLS has an id of its own, and its label says which pair."""
+    free = offsets(shape, cls=True, window=window, clip=clip)
+    rel = place_cls(free)
+    assert torch.equal(rel.index[1:, 1:], free.index[1:, 1:]) and rel.labels[: free.count - 2] == free.labels[:-2]
+    assert rel.count == free.count - 2 + 2 * (free.n - 1)
+    with_cls = [*rel.index[0].tolist(), *rel.index[1:, 0].tolist()]
+    assert sorted(with_cls) == list(range(free.count - 3, rel.count))
+    for token, p in enumerate(product(*(range(s) for s in shape)), start=1):
+        assert rel.labels[rel.index[0, token]] == f"cls←{p}" and rel.labels[rel.index[token, 0]] == f"{p}←cls"
+
+
+@pytest.mark.parametrize("table", [offsets((2, 3)), pairs(4), shared(3), place_cls(offsets(3, cls=True))])
+def test_a_place_needs_a_cls_token_without_one(table):
+    with pytest.raises(ValueError, match="relations must have a CLS token without a place"):
+        place_cls(table)
 
 
 @given(st.integers(1, 12), bounded(0, 5), bounded(0, 5))

@@ -61,7 +61,7 @@ class Memory:
         """The peak with what a card needs besides: ``CONTEXT_BYTES``, and ``FRAGMENTATION`` of the total."""
         return round((1 + FRAGMENTATION) * self.total) + CONTEXT_BYTES
 
-    def fits(self, card_bytes: float) -> bool:
+    def fits(self, card_bytes: float | int) -> bool:
         """Whether the step runs on a card of so many bytes, its overhead included."""
         return self.on_card <= card_bytes
 

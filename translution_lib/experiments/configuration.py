@@ -18,12 +18,14 @@ NOTEBOOK_NAMES = {"In", "Out"}  # IPython's own plain values
 class Configuration(BaseModel):
     """Parameters of a run: named, typed, in their ranges, and unchangeable.
 
-    Types are strict (no number where a string is meant) and unknown names are refused. A subclass names the parameters
-    that say where files lie in `PLACES`; those change neither the run nor its fingerprint, and no record shows them.
+    Types are strict (no number where a string is meant) and unknown names are refused. A subclass names in `PLACES` the
+    parameters that say where files lie, which no record shows, and in `KEEPING` those that decide how a run is kept
+    (its name, how often it is saved); neither changes the result or the fingerprint.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
     PLACES: ClassVar[frozenset[str]] = frozenset()
+    KEEPING: ClassVar[frozenset[str]] = frozenset({"run_name"})
 
     @classmethod
     def of(cls: type[C], parameters: Mapping[str, Any]) -> C:
@@ -58,10 +60,18 @@ class Configuration(BaseModel):
         """The parameters that a record shows: all but the places."""
         return self.model_dump(exclude=set(self.PLACES))
 
+    def chosen(self) -> dict[str, Any]:
+        """The parameters that may change the result and are not at their defaults."""
+        defaults = type(self).model_construct().model_dump()
+        return {name: value for name, value in self.parameters().items()
+                if name not in self.KEEPING and value != defaults[name]}
+
     def fingerprint(self) -> str:
-        """Twelve hexadecimal digits that differ when a parameter differs that may change the result."""
-        relevant = {name: value for name, value in self.parameters().items() if name != "run_name"}
-        return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:12]
+        """Twelve hexadecimal digits that differ when a parameter differs that may change the result.
+
+        Parameters at their defaults do not count, so that one that is added later leaves the results of before valid.
+        """
+        return hashlib.sha256(json.dumps(self.chosen(), sort_keys=True).encode()).hexdigest()[:12]
 
 
 def is_parameter(name: str, value: object) -> bool:

@@ -8,14 +8,29 @@ from pathlib import Path
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a file beside `path`, then move it there in one step.
 
-    A reader sees the old file or the new one, never a part. What a killed process leaves is `<name>.partial`, which
-    the next attempt replaces.
+    A reader sees the old file or the new one, never a part. Where `write` fails, nothing of it stays. What a killed
+    process leaves is `<name>.partial`, which the next attempt replaces.
     """
     partial = path.with_name(path.name + ".partial")
-    write(partial)
-    with open(partial, "rb") as file:
-        os.fsync(file.fileno())  # on the disk before the name is
-    os.replace(partial, path)
+    try:
+        write(partial)
+        synchronise(partial)  # on the disk before the name is
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    synchronise(path.parent)
+
+
+def synchronise(path: Path) -> None:
+    """Wait until a file's content, or a folder's names, are on the disk."""
+    if path.is_dir() and os.name == "nt":
+        return  # Windows keeps the names of a folder by itself, and opens none
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def require_writable(folder: Path) -> None:

@@ -7,9 +7,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+import translution_lib
+from translution_lib.experiments.configuration import Configuration
 from translution_lib.experiments.files import write_atomically
 
-SCHEMA_VERSION = 1  # raise it, and the record's, when the form changes
+SCHEMA_VERSION = 2  # raise it, and the record's, when the form changes
 
 
 class _Part(BaseModel):
@@ -27,7 +29,10 @@ class Epoch(_Part):
 
 
 class Evaluation(_Part):
-    """Test images in one placement: how many were right, with Wilson's interval, and the mean cross-entropy."""
+    """Test images in one placement: how many were right, with Wilson's interval, and the mean cross-entropy.
+
+    `outcomes` says which were right, as `evaluation.pack` writes it; empty where the run did not keep them.
+    """
 
     placement: str
     n: int
@@ -36,6 +41,7 @@ class Evaluation(_Part):
     interval: tuple[float, float]
     confidence: float
     loss: float
+    outcomes: str = ""
 
 
 class DataSource(_Part):
@@ -70,7 +76,7 @@ class Record(_Part):
         date: UTC, when the run ended.
     """
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     experiment: str
     name: str
     parameters: Mapping[str, Any]
@@ -94,6 +100,24 @@ class Record(_Part):
         text = json.dumps(self.model_dump(mode="json"), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         write_atomically(path, lambda partial: partial.write_text(text, encoding="utf-8"))
         return path
+
+
+def problems(record: Record, config: Configuration) -> list[str]:
+    """Why a record is not that of this configuration and this library; empty where it is.
+
+    A record answers for the same parameters, the same version of the library, and data that are known by checksum.
+    """
+    expected, found = config.parameters(), dict(record.parameters)
+    for name, value in type(config).model_construct().parameters().items():
+        found.setdefault(name, value)  # a parameter that was added since, whose default is what was done before
+    names = sorted(name for name in {*expected, *found} - config.KEEPING
+                   if expected.get(name, ...) != found.get(name, ...))
+    reasons = [f"{name}: {found.get(name, 'absent')!r} in the record, {expected.get(name, 'absent')!r} here"
+               for name in names]
+    version = record.versions.get("translution_lib")
+    if version != translution_lib.__version__:
+        reasons.append(f"translution_lib: {version} in the record, {translution_lib.__version__} here")
+    return reasons
 
 
 def read_record(path: str | Path) -> Record:

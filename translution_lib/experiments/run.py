@@ -1,7 +1,9 @@
 """One run of the image classification experiment, from its parameters to its record."""
 
 import json
+import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,15 +13,22 @@ from typing import Any
 import torch
 
 from translution_lib import cost
-from translution_lib.data import ImageSet, digits, mnist
+from translution_lib.data import ImageSet, digits, load
 from translution_lib.experiments import environment
+from translution_lib.experiments.checkpoint import Keeper
+from translution_lib.experiments.evaluation import evaluate
 from translution_lib.experiments.files import require_writable
 from translution_lib.experiments.image_classification import ImageClassificationConfig, build_model
+from translution_lib.experiments.lock import hold
+from translution_lib.experiments.processes import train_in_processes
 from translution_lib.experiments.records import DataSource, Epoch, Evaluation, Record, read_record
 from translution_lib.experiments.seeds import derive
 from translution_lib.experiments.shifts import evaluate_shifts, shiftable
-from translution_lib.experiments.training import evaluate, train
+from translution_lib.experiments.training import train
 from translution_lib.models import ViT
+
+HELD: dict[tuple[Path, int], ExitStack] = {}
+"""Locks of the runs that this process has begun, by file and thread."""
 
 
 @dataclass
@@ -27,6 +36,8 @@ class Run:
     """A run: `begin`, then `load`, `build`, `train`, `evaluate`, `finish`, in this order, each once.
 
     The notebook takes these steps one by one and draws in between; `Run.begin(config).complete()` takes them all.
+    From `begin` to `finish` it holds the lock `<name>.lock` beside its record, so that no other process runs the same;
+    the lock is freed by the system where the process ends before, and passes on where the same thread begins anew.
     """
 
     config: ImageClassificationConfig
@@ -45,22 +56,25 @@ class Run:
         """Check what depends on the machine, before anything is computed.
 
         Raises:
-            ValueError: no such device, a folder that cannot be written, or a record of the same name made with other
-                parameters.
+            ValueError: no such device, a folder that cannot be written, a record of the same name made with other
+                parameters, or another process that is at this run.
         """
         if config.device.startswith("cuda") and not torch.cuda.is_available():
             raise ValueError(f"device: got {config.device!r}, but torch finds no GPU; expected 'cpu'")
         folder = Path(config.results_dir)
         require_writable(folder)
         refuse_other(config, folder / f"{config.name}.json")
+        take(folder / f"{config.name}.lock")
         if config.threads:
             torch.set_num_threads(config.threads)
         return cls(config, folder, environment.commit())
 
     @property
-    def saved(self) -> Path:
-        """The checkpoint, beside the record."""
-        return self.folder / f"{self.config.name}.checkpoint.pt"
+    def keeper(self) -> Keeper:
+        """Of the checkpoints, in a folder beside the record."""
+        config = self.config
+        return Keeper(self.folder / f"{config.name}.checkpoints", config.fingerprint(),
+                      minutes=config.checkpoint_minutes, steps=config.checkpoint_steps)
 
     def load(self) -> dict[str, ImageSet]:
         """Training and test images, read and checked.
@@ -89,7 +103,11 @@ class Run:
 
     def train(self, after_epoch: Callable[[Epoch], None] | None = None) -> list[Epoch]:
         """Train, or go on training where a killed run stopped."""
-        self.curve, self.resumed = train(self.config, self._built(), self.sets["train"], self.saved, after_epoch)
+        if self.config.processes > 1:
+            done = train_in_processes(self.config, self._built(), self.keeper, after_epoch)
+        else:
+            done = train(self.config, self._built(), self.sets["train"], self.keeper, after_epoch)
+        self.curve, self.resumed = done.epochs, done.resumed
         return self.curve
 
     def evaluate(self) -> dict[str, Evaluation]:
@@ -101,10 +119,11 @@ class Run:
         return self.evaluations
 
     def finish(self) -> Record:
-        """Write the record, then remove the checkpoint."""
+        """Write the record, then remove the checkpoints and free the lock."""
         record = self.record()
         record.write(self.folder)
-        self.saved.unlink(missing_ok=True)
+        self.keeper.clear()
+        free(self.folder / f"{self.config.name}.lock")
         return record
 
     def complete(self) -> Record:
@@ -141,6 +160,20 @@ class Run:
         return self.model
 
 
+def take(lock: Path) -> None:
+    """Hold a lock until `free`, also where this thread holds it from an earlier beginning."""
+    free(lock)
+    stack = ExitStack()
+    stack.enter_context(hold(lock))
+    HELD[lock, threading.get_ident()] = stack
+
+
+def free(lock: Path) -> None:
+    """Give a lock back where this thread holds it."""
+    if (stack := HELD.pop((lock, threading.get_ident()), None)) is not None:
+        stack.close()
+
+
 def refuse_other(config: ImageClassificationConfig, path: Path) -> None:
     """Raise a ValueError rather than replace another run's record; the same run may be repeated."""
     if not path.exists():
@@ -154,13 +187,12 @@ def load_split(config: ImageClassificationConfig, split: str) -> ImageSet:
     """One split of the configured data set.
 
     Raises:
-        ValueError: MNIST without a folder, or files that are not what they should be.
+        ValueError: no folder where one is needed, or files that are not what they should be.
+        FileNotFoundError: a file is missing.
     """
     if config.data == "digits":
         return digits(split, size=config.image_size)
-    if not config.data_root:
-        raise ValueError("data_root: got '', expected the folder with MNIST's four files")
-    return mnist(config.data_root, split).scaled(config.image_size)
+    return load(config.data, split, config.data_root, config.data_source).scaled(config.image_size)
 
 
 def describe(images: ImageSet) -> DataSource:

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from translution_lib.data import ImageSet, place
+from translution_lib.experiments.batches import forward
+from translution_lib.experiments.evaluation import summarise
 from translution_lib.experiments.image_classification import ImageClassificationConfig
-from translution_lib.experiments.intervals import wilson_interval
 from translution_lib.experiments.records import Evaluation, Record
-from translution_lib.experiments.training import CONFIDENCE, forward
 
 
 def shifted(images: Shaped[Tensor, "b ch h w"], by: int) -> Shaped[Tensor, "b ch h w"]:
@@ -61,15 +61,14 @@ def evaluate_shift(
     config: ImageClassificationConfig, model: nn.Module, centred: UInt8[Tensor, "n ch H W"], by: int
 ) -> Evaluation:
     """One shift of centred images of the configured class."""
-    n, correct, loss = len(centred), 0, 0.0
+    right, loss = [], 0.0
     for some in centred.split(config.batch_size):
         inputs = shifted(some, by).to(config.device).float() / 255
         labels = torch.full((len(some),), config.shift_class, device=config.device)
         logits = forward(config, model, inputs)
-        correct += int((logits.argmax(1) == labels).sum())
+        right.append((logits.argmax(1) == labels).cpu())
         loss += float(cross_entropy(logits, labels, reduction="sum"))
-    return Evaluation(placement=placement(by), n=n, correct=correct, accuracy=correct / n, loss=loss / n,
-                      interval=wilson_interval(correct, n, CONFIDENCE), confidence=CONFIDENCE)
+    return summarise(placement(by), torch.cat(right), loss, config.outcomes)
 
 
 def placement(by: int) -> str:

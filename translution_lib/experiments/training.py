@@ -1,26 +1,27 @@
-"""Training and evaluating a classifier of placed images, in the plainest way that can be killed and resumed."""
+"""Training a classifier of placed images with Lightning Fabric: it can be stopped after any step, and goes on there."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from math import cos, isfinite, pi
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int64
+from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from tqdm.auto import tqdm
 
-from translution_lib.data import PLACEMENTS, ImageSet, corners, paste
-from translution_lib.experiments import checkpoint
+from translution_lib.data import ImageSet
+from translution_lib.experiments.batches import EpochBatches
+from translution_lib.experiments.checkpoint import Keeper
 from translution_lib.experiments.image_classification import ImageClassificationConfig
-from translution_lib.experiments.intervals import wilson_interval
-from translution_lib.experiments.records import Epoch, Evaluation
-from translution_lib.experiments.seeds import derive, generator
+from translution_lib.experiments.records import Epoch
+from translution_lib.experiments.seeds import derive
+from translution_lib.experiments.signals import Interrupted, stop_on_signals
+from translution_lib.experiments.states import restore_state, state_of
 
-CONFIDENCE = 0.95
-TEST_SEED = 0  # every run is judged on the same positions, whatever its own seed
+PRECISIONS: dict[str, Any] = {"float32": "32-true", "bfloat16": "bf16-mixed"}
 
 
 def learning_rate(config: ImageClassificationConfig, epoch: int) -> float:
@@ -28,137 +29,195 @@ def learning_rate(config: ImageClassificationConfig, epoch: int) -> float:
     return config.learning_rate * (1 + cos(pi * epoch / config.epochs)) / 2
 
 
+def make_fabric(config: ImageClassificationConfig, **options: Any) -> Fabric:
+    """Fabric on the configured device with the configured precision; `options` for several processes."""
+    kind, _, number = config.device.partition(":")
+    devices: Any = [int(number or 0)] if kind == "cuda" else 1
+    return Fabric(accelerator=kind, precision=PRECISIONS[config.precision], **{"devices": devices, **options})
+
+
+@dataclass
+class Progress:
+    """How far a training is, and the sums of its running epoch: what a checkpoint holds beside the weights."""
+
+    epochs: list[Epoch] = field(default_factory=list)
+    step: int = 0  # of the running epoch
+    loss: float = 0.0  # summed over its images
+    correct: float = 0.0
+    seconds: float = 0.0
+    resumed: int = 0
+
+    def state(self) -> dict[str, Any]:
+        """As plain values."""
+        return {**asdict(self), "epochs": [epoch.model_dump() for epoch in self.epochs]}
+
+    @classmethod
+    def of(cls, state: dict[str, Any]) -> "Progress":
+        """What `state` was made of, resumed once more."""
+        return cls(**{**state, "epochs": [Epoch(**epoch) for epoch in state["epochs"]],
+                      "resumed": state["resumed"] + 1})
+
+
 def train(
     config: ImageClassificationConfig,
     model: nn.Module,
     images: ImageSet,
-    saved: Path | None = None,
+    keeper: Keeper | None = None,
     after_epoch: Callable[[Epoch], None] | None = None,
-) -> tuple[list[Epoch], int]:
+    fabric: Fabric | None = None,
+) -> Progress:
     """Train `model` in place.
 
-    All that is random in an epoch follows from the seed and the epoch's number. A run that goes on from a checkpoint
-    therefore ends in the same weights, bit for bit, as one that was never stopped (same device, same threads).
+    All that is random in a step follows from the seed and the numbers of epoch and step. A run that goes on from a
+    checkpoint therefore ends in the same weights, bit for bit, as one that was never stopped (same device and threads).
 
     Args:
         config: the run's parameters.
-        model: b 1 H W images to b k logits, on the configured device.
+        model: b ch H W images to b k logits, on the configured device.
         images: what to place on canvases and train on.
-        saved: where a checkpoint is kept after each epoch; None keeps none.
-        after_epoch: called with each finished epoch, after its checkpoint is written.
+        keeper: of the checkpoints; None keeps none.
+        after_epoch: called with each finished epoch.
+        fabric: for several processes, in each of which this function is called; by default one on `config.device`.
 
     Returns:
-        The epochs, and how often the training was resumed.
+        The finished epochs, and how often the training was resumed.
 
     Raises:
-        ValueError: a checkpoint of other parameters, or a damaged one.
+        Interrupted: INT or TERM came; a checkpoint of the last step is written.
+        ValueError: no checkpoint of these parameters is readable where there are some.
         FloatingPointError: the loss is no longer finite.
     """
-    optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
-    epochs, resumed = restore(config, model, optimizer, saved)
-    steps = -(-len(images) // config.batch_size)
-    with tqdm(total=steps * config.epochs, initial=steps * len(epochs), unit="step", mininterval=0.5) as bar:
-        for number in range(len(epochs), config.epochs):
-            epochs.append(train_epoch(config, model, images, optimizer, number, bar))
-            if saved is not None:
-                keep(config, model, optimizer, epochs, resumed, saved)
-            if after_epoch is not None:
-                after_epoch(epochs[-1])
-    return epochs, resumed
+    with stop_on_signals() as stop:
+        return Trainer(config, model, images, keeper, fabric or make_fabric(config), stop).run(after_epoch)
 
 
-def train_epoch(
-    config: ImageClassificationConfig, model: nn.Module, images: ImageSet, optimizer: torch.optim.Optimizer,
-    number: int, bar: Any,
-) -> Epoch:
-    """One pass over the images, in an order and at positions that the seed and the epoch's number decide."""
-    start, rate = perf_counter(), learning_rate(config, number)
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    torch.manual_seed(derive(config.seed, "epoch", number))  # dropout, where a mixer has it
-    order = torch.randperm(len(images), generator=generator(config.seed, "order", number))
-    model.train()
-    total, correct = torch.zeros(2, dtype=torch.float64, device=config.device)
-    positions = generator(config.seed, "positions", number)
-    for inputs, labels in batches(config, images, config.train_placement, order, positions):
-        logits = forward(config, model, inputs)
-        loss = cross_entropy(logits, labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        total += loss.detach() * len(labels)
-        correct += (logits.argmax(1) == labels).sum()
-        bar.update()
-    return summary(number, rate, float(total), float(correct), len(images), perf_counter() - start, bar)
+class Trainer:
+    """The state of a training; `run` is the loop."""
+
+    def __init__(self, config: ImageClassificationConfig, model: nn.Module, images: ImageSet, keeper: Keeper | None,
+                 fabric: Fabric, stop: Any) -> None:
+        self.config, self.model, self.images, self.keeper = config, model, images, keeper
+        self.fabric, self.stop = fabric, stop
+        compiled: Any = torch.compile(model) if config.compile else model
+        self.wrapped = fabric.setup_module(compiled)
+        plain = torch.optim.AdamW(self.wrapped.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay,
+                                  fused=True)  # one pass over the weights; they are many where relations are
+        self.optimizer: Any = fabric.setup_optimizers(plain)
+        self.plain = plain
+        self.progress = self._restored()
+        self.steps = -(-len(images) // config.batch_size)
+
+    @property
+    def step(self) -> int:
+        """Steps taken since the very start."""
+        return len(self.progress.epochs) * self.steps + self.progress.step
+
+    def run(self, after_epoch: Callable[[Epoch], None] | None = None) -> Progress:
+        """The epochs that are left."""
+        first, total = self.step, self.steps * self.config.epochs
+        hidden = {"disable": True} if self.fabric.global_rank else {}  # otherwise TQDM_DISABLE decides
+        with tqdm(total=total, initial=first, unit="step", mininterval=0.5, **hidden) as bar:
+            while len(self.progress.epochs) < self.config.epochs:
+                self._epoch(bar)
+                if after_epoch is not None:
+                    after_epoch(self.progress.epochs[-1])
+        if self.keeper is not None and self.step > first:
+            self._save()
+        return self.progress
+
+    def _epoch(self, bar: Any) -> None:
+        """The steps that are left of the running epoch."""
+        number, progress = len(self.progress.epochs), self.progress
+        rate = learning_rate(self.config, number)
+        for group in self.plain.param_groups:
+            group["lr"] = rate
+        self.model.train()
+        batches, started = EpochBatches(self.config, self.images, number), perf_counter()
+        sums = torch.tensor([progress.loss, progress.correct], dtype=torch.float64) * (self.fabric.global_rank == 0)
+        sums = sums.to(self.config.device if self.config.processes == 1 else self.fabric.device)
+        while progress.step < len(batches):
+            sums += self._step(batches, number, progress.step)
+            progress.step += 1
+            bar.update()
+            self._pause(sums, started)
+        self._count(sums, started)
+        progress.epochs.append(summary(number, rate, progress, len(self.images), bar))
+        progress.step, progress.loss, progress.correct, progress.seconds = 0, 0.0, 0.0, 0.0
+
+    def _step(self, batches: EpochBatches, epoch: int, step: int) -> Tensor:
+        """One step of the optimizer; summed loss and number right of this process's images."""
+        rank, world = self.fabric.global_rank, self.fabric.world_size
+        torch.manual_seed(derive(self.config.seed, "step", epoch, step, rank))  # dropout, where a mixer has it
+        count, sums = len(batches.steps[step]), torch.zeros(2, dtype=torch.float64, device=self.fabric.device)
+        parts = list(batches.parts(step, rank, world))
+        self.optimizer.zero_grad()
+        for k, (inputs, labels) in enumerate(parts):
+            with self.fabric.no_backward_sync(self.wrapped, enabled=world > 1 and k + 1 < len(parts)):
+                loss, correct = summed_loss(self.wrapped, inputs, labels)
+                self.fabric.backward(loss * (world / count))  # processes average their gradients
+            sums += torch.stack([loss.detach().double(), correct.double()])
+        self.optimizer.step()
+        return sums
+
+    def _pause(self, sums: Tensor, started: float) -> None:
+        """A checkpoint where one is due; an exception after a signal."""
+        first = self.fabric.global_rank == 0  # it saves, so its clock counts
+        due = first and self.keeper is not None and self.keeper.due(self.step)
+        due, signal = self._agreed(due, self.stop.requested or 0)
+        if not (due or signal):
+            return
+        before = self.progress.seconds
+        self._count(sums, started)
+        if self.keeper is not None:
+            self._save()
+        self.progress.seconds = before  # counted again at the epoch's end, from its start here
+        if signal:
+            raise Interrupted(signal, self.step)
+
+    def _agreed(self, due: bool, signal: int) -> tuple[bool, int]:
+        """What any of the processes says, so that all do the same."""
+        if self.fabric.world_size == 1:
+            return due, signal
+        both: Any = self.fabric.all_reduce(torch.tensor([int(due), signal], device=self.fabric.device), reduce_op="max")
+        return bool(both[0]), int(both[1])
+
+    def _count(self, sums: Tensor, started: float) -> None:
+        """Bring the sums of all processes, and the seconds since `started`, into the progress."""
+        total = self.fabric.all_reduce(sums.clone(), reduce_op="sum") if self.fabric.world_size > 1 else sums
+        self.progress.loss, self.progress.correct = (float(value) for value in total)
+        self.progress.seconds += perf_counter() - started
+
+    def _save(self) -> None:
+        state = {**state_of(self.wrapped, self.plain, self.fabric), "progress": self.progress.state()}
+        if self.fabric.global_rank == 0 and self.keeper is not None:
+            self.keeper.save(self.step, state)
+        self.fabric.barrier()
+
+    def _restored(self) -> Progress:
+        found = self.keeper.load() if self.keeper is not None else None
+        if found is None:
+            return Progress()
+        _, state = found
+        restore_state(self.wrapped, self.plain, self.fabric, state)
+        return Progress.of(state["progress"])
 
 
-def summary(number: int, rate: float, loss: float, correct: float, n: int, seconds: float, bar: Any) -> Epoch:
+def summed_loss(model: nn.Module, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross-entropy summed over the images, and how many are right.
+
+    A part of a step may be without images; its process still takes part, with an empty canvas that counts for nothing.
+    """
+    if not len(labels):
+        nothing = model(inputs.new_zeros(1, *inputs.shape[1:])).float().sum() * 0
+        return nothing, nothing.detach()
+    logits = model(inputs).float()
+    return cross_entropy(logits, labels, reduction="sum"), (logits.argmax(1) == labels).sum()
+
+
+def summary(number: int, rate: float, progress: Progress, n: int, bar: Any) -> Epoch:
     """The epoch's figures, shown on the progress bar; numbers count from 1."""
+    loss, accuracy = progress.loss / n, progress.correct / n
     if not isfinite(loss):
-        raise FloatingPointError(f"the training loss is {loss / n} in epoch {number + 1}; try a smaller learning_rate")
-    bar.set_postfix(epoch=number + 1, loss=f"{loss / n:.3f}", accuracy=f"{correct / n:.3f}")
-    return Epoch(number=number + 1, learning_rate=rate, loss=loss / n, accuracy=correct / n, seconds=seconds)
-
-
-def batches(
-    config: ImageClassificationConfig, images: ImageSet, placement: str, order: Int64[Tensor, " n"],
-    positions: torch.Generator,
-) -> Iterator[tuple[Float[Tensor, "b ch H W"], Int64[Tensor, " b"]]]:
-    """Placed images and their labels on the configured device, a batch at a time, in the given order."""
-    room = config.canvas - images.size
-    corner = corners(len(images), (room, room), placement, positions)  # at once: the batch size changes no position
-    for index in order.split(config.batch_size):
-        small = images.pixels(index).to(config.device)
-        yield paste(small, (config.canvas, config.canvas), corner[index]), images.labels[index].to(config.device)
-
-
-def forward(
-    config: ImageClassificationConfig, model: nn.Module, inputs: Float[Tensor, "b ch H W"]
-) -> Float[Tensor, "b k"]:
-    """Logits in float32; with precision "bfloat16" the model runs under autocast."""
-    kind = torch.device(config.device).type
-    with torch.autocast(kind, dtype=torch.bfloat16, enabled=config.precision == "bfloat16"):
-        logits: Tensor = model(inputs)
-    return logits.float()
-
-
-@torch.no_grad()
-def evaluate(config: ImageClassificationConfig, model: nn.Module, images: ImageSet) -> dict[str, Evaluation]:
-    """Accuracy, with Wilson's interval, and loss on test images in each placement."""
-    model.eval()
-    return {placement: evaluate_placement(config, model, images, placement) for placement in PLACEMENTS}
-
-
-def evaluate_placement(
-    config: ImageClassificationConfig, model: nn.Module, images: ImageSet, placement: str
-) -> Evaluation:
-    """One placement; the positions are the same for every run."""
-    n, correct, loss = len(images), 0, 0.0
-    for inputs, labels in batches(config, images, placement, torch.arange(n), generator(TEST_SEED, "test positions")):
-        logits = forward(config, model, inputs)
-        correct += int((logits.argmax(1) == labels).sum())
-        loss += float(cross_entropy(logits, labels, reduction="sum"))
-    return Evaluation(placement=placement, n=n, correct=correct, accuracy=correct / n, loss=loss / n,
-                      interval=wilson_interval(correct, n, CONFIDENCE), confidence=CONFIDENCE)
-
-
-def keep(
-    config: ImageClassificationConfig, model: nn.Module, optimizer: torch.optim.Optimizer, epochs: list[Epoch],
-    resumed: int, saved: Path,
-) -> None:
-    """Write the checkpoint."""
-    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "resumed": resumed,
-             "epochs": [epoch.model_dump() for epoch in epochs]}
-    checkpoint.save(saved, config.fingerprint(), state)
-
-
-def restore(
-    config: ImageClassificationConfig, model: nn.Module, optimizer: torch.optim.Optimizer, saved: Path | None
-) -> tuple[list[Epoch], int]:
-    """Put a checkpoint's state into model and optimizer; the epochs behind it and how often it was resumed."""
-    state = checkpoint.load(saved, config.fingerprint()) if saved is not None else None
-    if state is None:
-        return [], 0
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    return [Epoch(**epoch) for epoch in state["epochs"]], state["resumed"] + 1
+        raise FloatingPointError(f"the training loss is {loss} in epoch {number + 1}; try a smaller learning_rate")
+    bar.set_postfix(epoch=number + 1, loss=f"{loss:.3f}", accuracy=f"{accuracy:.3f}")
+    return Epoch(number=number + 1, learning_rate=rate, loss=loss, accuracy=accuracy, seconds=progress.seconds)

@@ -46,6 +46,14 @@ figures.estimator(alt="…", m=32, norms=(1.0, 1.0), angle=60)  # equal="feature
 # A picture shifted by a slider: by name, one map (h, w) for every shift; what did not follow, and the change, beside.
 figures.shifted(digit, {"no position": y0, "strategy 2": y2}, range(-8, 9), alt="…", query=(10, 12))
 
+# A picture dragged over a grid of patches: what it covers, the offsets that it needs, what was measured at that place.
+figures.placement(digit, {"Translution": rates}, alt="…", canvas=84, patch=12)        # rates: squares over corners
+
+# A long table with a choice for every filter, a search for words, and bars that count the rows shown.
+rows = {"claim-1": [["a claim"], [figures.Tag("holds", figures.palette.green), figures.Link("proof", "#thm-…")]]}
+figures.filter_table(["claim", "status"], rows, {"status": ["holds"], "table": ["2"]}, alt="…", caption="…",
+                     bars=("table", {"holds": figures.palette.green}))
+
 figures.overview()                                            # the four operators in one still figure (no `show`)
 figures.overview_svg()                                        # the same as the text of an SVG file
 ```
@@ -59,10 +67,12 @@ from .diagram import Arrow, Node, diagram
 from .draw import draw_and_move
 from .encoding import Encoding
 from .estimator import estimator
+from .filter_table import Link, Tag, filter_table
 from .globe import globe
 from .interactive import frames
 from .linked import linked_maps, pointer_map
 from .output import Output, show
+from .placement import placement
 from .plots import bars, heatmap, kernel_taps, loglog, relation_table, token_grid
 from .relation_map import relation_map
 from .shifted import shifted
@@ -73,15 +83,18 @@ from .style import Palette, palette, use_style
 __all__ = [
     "Arrow",
     "Encoding",
+    "Link",
     "Node",
     "OffsetMap",
     "Output",
     "Palette",
+    "Tag",
     "attention_map",
     "bars",
     "diagram",
     "draw_and_move",
     "estimator",
+    "filter_table",
     "frames",
     "globe",
     "heatmap",
@@ -91,6 +104,7 @@ __all__ = [
     "overview",
     "overview_svg",
     "palette",
+    "placement",
     "pointer_map",
     "relation_map",
     "relation_table",

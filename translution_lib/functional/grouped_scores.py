@@ -104,7 +104,7 @@ def bilinear(x_q: torch.Tensor, w_q: torch.Tensor | None, w_k: torch.Tensor | No
 def _both(group, s, t):
     """Return the rows of the queries and of the keys; they are gathered once where both come from the same tokens."""
     x_q = group.rows(s)
-    return x_q[:-1], (x_q if t is s else group.rows(t))[1:]
+    return x_q[:group.size], (x_q if t is s else group.rows(t))[-group.size:]
 
 
 def _matrix(group, w_q, w_k):
@@ -125,6 +125,6 @@ def _plain(s, t, w_q, w_k, pairs, heads):
     """The scores by operations that autograd can differentiate again and again."""
     parts = []
     for group in pairs.groups:
-        q, k = product(group.rows(s)[:-1], w_q, group), product(group.rows(t)[1:], w_k, group)
+        q, k = (product(x, w, group) for x, w in zip(_both(group, s, t), (w_q, w_k), strict=True))
         parts.append(dot(q, k, heads).view(-1, s.shape[1], heads))
     return pairs.place(torch.cat(parts))

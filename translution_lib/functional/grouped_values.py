@@ -21,7 +21,7 @@ class Values(torch.autograd.Function):
             return (fused.values(alpha, x, w, pairs.table),)
         out, kept = x.new_zeros((*x.shape[:2], w.shape[-1]), dtype=wide(x.dtype)), []
         for group, a in zip(pairs.groups, pairs.take(alpha).split(pairs.sizes), strict=True):
-            v = product(group.rows(x)[1:], w, group)
+            v = product(group.rows(x)[-group.size:], w, group)
             kept += [v] if keep and alpha.shape[1] > 1 else []
             scatter(out, group.queries, per_head(a.reshape(*v.shape[:2], -1), v))
         return out.to(x.dtype), *kept
@@ -56,7 +56,7 @@ class ValuesBackward(torch.autograd.Function):
         dx, dw, scores = torch.zeros_like(x, dtype=wide(x.dtype)), pairs.gradient(w), []
         rest = iter(kept)
         for group, a in zip(pairs.groups, pairs.take(alpha).split(pairs.sizes), strict=True):
-            rows = group.rows(x)[1:]
+            rows = group.rows(x)[-group.size:]
             g = grad.index_select(0, group.queries).view(*rows.shape[:2], -1)
             a = a.reshape(*rows.shape[:2], heads)
             if heads == 1:
@@ -89,7 +89,7 @@ def _plain(alpha, x, w, pairs):
     """The values by operations that autograd can differentiate again and again."""
     out, b = x.new_zeros(*x.shape[:2], w.shape[-1]), x.shape[1]
     for group, a in zip(pairs.groups, pairs.take(alpha).split(pairs.sizes), strict=True):
-        rows = group.rows(x)[1:]
+        rows = group.rows(x)[-group.size:]
         v = per_head(a.reshape(*rows.shape[:2], -1), product(rows, w, group))
         out = out.index_add(0, group.queries, v.view(-1, b, w.shape[-1]))
     return out

@@ -1,7 +1,9 @@
 """The pairs of a relation table, grouped by the matrices that they multiply.
 
 All pairs of one relation multiply the same matrix. A relation whose pairs are those of another one with query and key
-exchanged, such as the offsets δ and −δ, shares its gathered rows with it, and the two form one group.
+exchanged, such as the offsets δ and −δ, shares its gathered rows with it, and the two form one group. Where every
+relation has one pair, as in Table 5's absolute ablation, N of them form a group: one batched product for a row of the
+attention matrix in place of N small ones.
 Source: seed 000, eq. (1); chapters "The operator" and "Making it fit".
 """
 
@@ -15,29 +17,34 @@ from translution_lib.relations import Relations
 
 @dataclass(frozen=True)
 class Group:
-    """One relation, or two whose pairs are each other's with query and key exchanged.
+    """Relations with equally many pairs each, which one batched product serves.
 
-    The tokens are those of the queries, then of the keys, then (for two relations) of the queries again: the first g of
-    the g + 1 stretches are the queries of the g relations, the last g their keys.
+    The tokens are those of the queries of all relations, then those of the keys. Where two relations are each other's
+    with query and key exchanged, the stretch that both halves share stands once: queries, keys, queries again.
     """
 
     relations: slice
     size: int               # g
-    tokens: Tensor          # (g + 1)·p
+    pairs: int              # p, of each relation
+    tokens: Tensor          # 2·g·p, or 3·p for two that share
 
     @property
     def queries(self) -> Tensor:
         """The query of every pair, g·p."""
-        return self.tokens[:-(len(self.tokens) // (self.size + 1))]
+        return self.tokens[:self.size * self.pairs]
 
     @property
     def keys(self) -> Tensor:
         """The key of every pair, g·p."""
-        return self.tokens[len(self.tokens) // (self.size + 1):]
+        return self.tokens[-self.size * self.pairs:]
 
     def rows(self, x: Tensor) -> Tensor:
-        """Gather the group's tokens of x (n b c) as rows of matrices, (g + 1) m c with m = p·b."""
-        return x.index_select(0, self.tokens).view(self.size + 1, -1, x.shape[-1])
+        """Gather the group's tokens of x (n b c) as rows of matrices: first those of the queries, last of the keys.
+
+        Shape s m c with m = p·b, and s stretches of p tokens.
+        """
+        stretches = len(self.tokens) // self.pairs
+        return x.index_select(0, self.tokens).view(stretches, -1, x.shape[-1])
 
     def weight(self, w: Tensor) -> Tensor:
         """Return the matrices of the relations as a view, g c e."""
@@ -77,20 +84,34 @@ def pairs_on(relations: Relations, device: torch.device) -> Pairs:
 
 
 def _make_pairs(relations: Relations, device: torch.device) -> Pairs:
-    sizes, n = relations.sizes.tolist(), relations.n
+    sizes = relations.sizes.tolist()
     tokens = dict(enumerate(zip(*(t.split(sizes) for t in relations.sorted_pairs), strict=True)))
-    groups, flat = [], []
-    for r, (i, j) in tokens.items():
-        partner = _partner(relations, r, i, j)
-        if not len(i) or partner < r:
-            continue                        # no pairs, or done with its partner
-        two = partner > r
-        ids = slice(r, partner + 1, partner - r) if two else slice(r, r + 1)
-        groups.append(Group(ids, 1 + two, torch.cat([i, j, i] if two else [i, j]).to(device)))
-        flat += [i * n + j, j * n + i] if two else [i * n + j]
-    sizes_of_groups = [g.size * len(g.tokens) // (g.size + 1) for g in groups]
+    if set(sizes) == {1}:
+        groups = [_stack(range(r, min(r + relations.n, len(sizes))), tokens)
+                  for r in range(0, len(sizes), relations.n)]
+    else:
+        groups = [group for r in tokens for group in _mirrored(relations, r, tokens)]
+    groups = [Group(g.relations, g.size, g.pairs, g.tokens.to(device)) for g in groups]
+    flat = torch.cat([g.queries * relations.n + g.keys for g in groups])
     absent = [r for r, size in enumerate(sizes) if not size]
-    return Pairs(groups, torch.cat(flat).to(device), sizes_of_groups, absent, relations)
+    return Pairs(groups, flat, [g.size * g.pairs for g in groups], absent, relations)
+
+
+def _stack(ids: range, tokens: dict) -> Group:
+    """Put relations of one pair each side by side."""
+    i, j = (torch.cat(side) for side in zip(*(tokens[r] for r in ids), strict=True))
+    return Group(slice(ids.start, ids.stop), len(ids), 1, torch.cat([i, j]))
+
+
+def _mirrored(relations: Relations, r: int, tokens: dict) -> list[Group]:
+    """Return the group of a relation and its partner; none if there are no pairs, or the partner has brought it."""
+    i, j = tokens[r]
+    partner = _partner(relations, r, i, j)
+    if not len(i) or partner < r:
+        return []
+    two = partner > r
+    ids = slice(r, partner + 1, partner - r) if two else slice(r, r + 1)
+    return [Group(ids, 1 + two, len(i), torch.cat([i, j, i] if two else [i, j]))]
 
 
 def _partner(relations: Relations, r: int, i: Tensor, j: Tensor) -> int:

@@ -8,18 +8,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from translution_lib.relations import CLS_LABELS, Relations
+from translution_lib.relations import Relations
 
 
 def offset_count(relations: Relations) -> int:
-    """Return m, the number of relations that are offsets: all but the three of the CLS token.
+    """Return m, the number of relations that are offsets: all but those of the CLS token, whose labels are texts.
 
     Raises:
         ValueError: a table without a grid, such as ``pairs(n)`` or ``shared(n)``: its relations are not offsets.
     """
     if relations.shape is None:
         raise ValueError(f"relations must be a table of offsets, as offsets(shape) makes it, got {relations!r}")
-    return relations.count - (len(CLS_LABELS) if relations.cls else 0)
+    return sum(not isinstance(label, str) for label in relations.labels)
 
 
 def clipped(relations: Relations, clip: int | None) -> Relations:

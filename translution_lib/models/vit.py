@@ -17,9 +17,9 @@ from translution_lib.models.blocks import (
     mixer_names,
     run_blocks,
 )
-from translution_lib.relations import Relations, offsets, pairs
+from translution_lib.relations import Relations, offsets, pairs, place_cls
 
-ENCODINGS = ("relative", "pairs")
+ENCODINGS = ("relative", "placed", "pairs")
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class ViTConfig:
     encoding: str = "relative"
     options: dict = field(default_factory=dict)
     checkpoint: bool = False
+    clip_offsets: int | None = None
 
     @property
     def grid(self) -> int:
@@ -61,7 +62,8 @@ class ViTConfig:
         """Return the relation table that all layers share."""
         if self.encoding == "pairs":
             return pairs(self.tokens)
-        return offsets((self.grid, self.grid), cls=self.pool == "cls")
+        table = offsets((self.grid, self.grid), cls=self.pool == "cls", clip=self.clip_offsets)
+        return place_cls(table) if self.encoding == "placed" else table
 
 
 class ViT(nn.Module):
@@ -75,18 +77,23 @@ class ViT(nn.Module):
         pool: "cls" (a learned CLS token is read out) or "mean" (no CLS token).
         absolute: whether a learned embedding of every place is added once; by default only where a mixer is
             "absolute", "absolute-translution" or "performer-absolute".
-        encoding: "relative" (one relation per offset) or "pairs" (one per pair: Table 5's absolute ablation).
+        encoding: "relative" (one relation per offset), "placed" (also one for CLS and each patch, each way: chapter
+            "The value-only preprint") or "pairs" (one per pair: Table 5's absolute ablation).
         checkpoint: keep the input of every block alone while training, and compute the block again in backward: the
             same outputs and gradients, less memory, one more forward pass.
+        clip_offsets: offsets farther than so many patches along an axis share the relation at that distance; by default
+            every offset has its own.
         options: further options of the mixer, such as ``relative_dim=8``.
 
     Raises:
-        ValueError: sizes that do not fit, an unknown mixer, pool or encoding, options that no layer knows.
+        ValueError: sizes that do not fit, an unknown mixer, pool or encoding, offsets to clip where relations are
+            pairs, a place for CLS where there is none, options that no layer knows.
     """
 
     def __init__(self, image_size: int, patch_size: int, channels: int, classes: int, dim: int, depth: int, heads: int,
                  ff: int, mixer: str | Sequence[str] = "translution", pool: str = "cls", absolute: bool | None = None,
-                 encoding: str = "relative", checkpoint: bool = False, **options) -> None:
+                 encoding: str = "relative", checkpoint: bool = False, clip_offsets: int | None = None,
+                 **options) -> None:
         super().__init__()
         check_sizes(image_size=image_size, patch_size=patch_size, channels=channels, classes=classes, depth=depth)
         if image_size % patch_size:
@@ -94,10 +101,14 @@ class ViT(nn.Module):
         _check_choice("pool", pool, ("cls", "mean"))
         _check_choice("encoding", encoding, ENCODINGS)
         check_flag("checkpoint", checkpoint)
+        if encoding == "pairs" and clip_offsets is not None:
+            raise ValueError(f'clip_offsets must be None where encoding is "pairs", got {clip_offsets}')
+        if encoding == "placed" and pool != "cls":
+            raise ValueError(f'encoding "placed" needs pool "cls", got {pool!r}')
         names = mixer_names(mixer, depth)
         absolute = bool(ABSOLUTE.keys() & set(names)) if absolute is None else absolute
         self.config = ViTConfig(image_size, patch_size, channels, classes, dim, depth, heads, ff, names, pool,
-                                absolute, encoding, dict(options), checkpoint)
+                                absolute, encoding, dict(options), checkpoint, clip_offsets)
         self.relations = self.config.relations()
         pixels = channels * patch_size ** 2
         first = nn.LayerNorm(pixels) if self.config.normalised else nn.Identity()

@@ -1,0 +1,68 @@
+"""Checksums that are known, and those that are recorded on arrival."""
+
+import hashlib
+import shutil
+import subprocess
+import warnings
+
+import pytest
+
+from translution_lib.data import checksums
+
+
+def sha(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+@pytest.fixture
+def data(tmp_path):
+    (tmp_path / "a file").write_bytes(b"content")
+    return tmp_path
+
+
+def test_digest_is_hashlibs(data):
+    assert checksums.digest(data / "a file") == sha(b"content")
+    assert checksums.digest(data / "a file", "md5") == hashlib.md5(b"content").hexdigest()
+
+
+def test_what_was_recorded_may_not_change(data):
+    for _ in range(2):
+        checksums.keep(data, "a file", sha(b"content"))
+    checksums.keep(data, "another", sha(b"other"))
+    assert checksums.read_lock(data) == {"a file": sha(b"content"), "another": sha(b"other")}
+    with pytest.raises(ValueError, match=f"a file: changed since it was .* {sha(b'content')} and is {sha(b'x')}"):
+        checksums.keep(data, "a file", sha(b"x"))
+
+
+@pytest.mark.skipif(not shutil.which("sha256sum"), reason="no sha256sum")
+def test_sha256sum_reads_the_lock_file(data):
+    checksums.keep(data, "a file", checksums.digest(data / "a file"))
+    check = ["sha256sum", "--strict", "-c", checksums.LOCK]
+    assert subprocess.run(check, cwd=data, capture_output=True).returncode == 0
+    (data / "a file").write_bytes(b"changed")
+    assert subprocess.run(check, cwd=data, capture_output=True).returncode == 1
+
+
+@pytest.mark.parametrize("line", ["", "abc  a file", f"{'0' * 64} a file", f"{'0' * 63}g  a file"])
+def test_a_damaged_lock_file_is_refused(data, line):
+    checksums.keep(data, "a file", sha(b"content"))
+    with open(data / checksums.LOCK, "a") as file:
+        file.write(line + "\n")
+    with pytest.raises(ValueError, match=f"{checksums.LOCK}: line 2 is not"):
+        checksums.keep(data, "a file", sha(b"content"))
+
+
+def test_a_folder_that_cannot_be_written_gives_a_warning(tmp_path):
+    with pytest.warns(UserWarning, match="cannot be written .* a later change of a file would not be noticed"):
+        checksums.keep(tmp_path / "absent", "a file", sha(b"content"))
+    with warnings.catch_warnings(action="error"):
+        checksums.keep(tmp_path, "a file", sha(b"content"))
+
+
+def test_known_checksums(tmp_path):
+    known = {"a": sha(b"a"), "b": sha(b"b")}
+    checksums.refuse_other(sha(b"a"), "a", known, tmp_path)
+    with pytest.raises(ValueError, match="mislabelled, this is the content of b"):
+        checksums.refuse_other(sha(b"b"), "a", known, tmp_path)
+    with pytest.raises(ValueError, match=f"truncated or corrupted, its sha256 is {sha(b'c')}, expected {sha(b'a')}"):
+        checksums.refuse_other(sha(b"c"), "a", known, tmp_path)

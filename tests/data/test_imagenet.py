@@ -1,0 +1,137 @@
+"""ImageNet's folders and shards: labels, cuts, and an error for whatever is not right."""
+
+import io
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from pyarrow import parquet as pq
+
+from translution_lib.data import imagenet as module
+from translution_lib.data.imagenet import box, imagenet
+
+COUNTS = {"train": 6, "validation": 3}
+CLASSES = ("n01", "n02", "n03")
+
+
+def picture(seed, height=20, width=30):
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+
+
+def encode(array):
+    stream = io.BytesIO()
+    Image.fromarray(array).save(stream, "PNG")
+    return stream.getvalue()
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Two training pictures of each class, one to validate on."""
+    for number, name in enumerate(CLASSES):
+        for split, each in (("train", 2), ("val", 1)):
+            (tmp_path / split / name).mkdir(parents=True)
+            for k in range(each):
+                (tmp_path / split / name / f"{name}_{k}.PNG").write_bytes(encode(picture(10 * number + k)))
+    return tmp_path
+
+
+def read(root, split="train", counts=COUNTS):
+    return imagenet(root, split, len(CLASSES), counts)
+
+
+def test_classes_are_folders_in_the_order_of_their_names(folders):
+    train, validation = read(folders), read(folders, "validation")
+    assert train.labels.tolist() == [0, 0, 1, 1, 2, 2] and validation.labels.tolist() == [0, 1, 2]
+    assert (len(train), train.classes, train.name, train.split) == (6, 3, "imagenet", "train")
+    data, name = train.read(3)
+    assert data == encode(picture(11)) and name.endswith("n02_1.PNG")
+
+
+def test_shards_are_read_as_folders_are(folders, tmp_path_factory):
+    root = tmp_path_factory.mktemp("shards")
+    for number in range(2):
+        rows = [(encode(picture(10 * (k // 2) + k % 2)), k // 2) for k in range(3 * number, 3 * number + 3)]
+        table = pa.table({"image": pa.array([{"bytes": data, "path": "x"} for data, _ in rows]),
+                          "label": [label for _, label in rows]})
+        pq.write_table(table, root / f"train-{number:05}-of-00002.parquet", row_group_size=2)
+    ours, theirs = read(root), read(folders)
+    index = torch.tensor([5, 0, 3, 2])
+    assert torch.equal(ours.labels, theirs.labels)
+    assert torch.equal(ours.pixels(index, 8), theirs.pixels(index, 8))
+
+
+def test_pixels_are_the_central_square_scaled(folders):
+    found = read(folders).pixels(torch.tensor([2, 0]), 8)
+    for image, seed in zip(found, (10, 0), strict=True):
+        square = Image.fromarray(picture(seed)).resize((8, 8), Image.Resampling.BICUBIC, box=(6.25, 1.25, 23.75, 18.75))
+        expected = torch.from_numpy(np.array(square)).permute(2, 0, 1).float() / 255
+        assert torch.equal(image, expected)
+    assert read(folders).pixels(torch.tensor([], dtype=torch.int64), 8).shape == (0, 3, 8, 8)
+
+
+@given(st.integers(1, 500), st.integers(1, 500), st.integers(0, 2**31))
+def test_a_random_part_lies_in_the_picture_and_has_a_fair_size(height, width, seed):
+    left, top, right, bottom = box(height, width, torch.Generator().manual_seed(seed))
+    assert 0 <= left < right <= width + 1e-9 and 0 <= top < bottom <= height + 1e-9
+    central = box(height, width, None)
+    if (left, top, right, bottom) != central:  # long pictures fall back to the square after ten tries
+        assert 0.08 - 1e-9 <= (right - left) * (bottom - top) / (height * width) <= 1 + 1e-9
+        assert 3 / 4 - 1e-9 <= (right - left) / (bottom - top) <= 4 / 3 + 1e-9
+    side = 0.875 * min(height, width)
+    assert central == pytest.approx(((width - side) / 2, (height - side) / 2, (width + side) / 2, (height + side) / 2))
+
+
+def test_random_parts_repeat_with_the_seed_and_cover_all_sizes(folders):
+    images, index = read(folders), torch.tensor([0, 0, 1])
+    a, b = (images.pixels(index, 8, torch.Generator().manual_seed(4)) for _ in range(2))
+    assert torch.equal(a, b) and not torch.equal(a[0], a[1])
+    areas = []
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(300):
+        left, top, right, bottom = box(100, 100, generator)
+        areas.append((right - left) * (bottom - top) / 1e4)
+    assert min(areas) < 0.12 and max(areas) > 0.9 and 0.4 < math.fsum(areas) / 300 < 0.6
+
+
+def refuses(message, root, split="train", error=ValueError, counts=COUNTS):
+    with pytest.raises(error, match=message):
+        read(root, split, counts)
+
+
+def test_a_missing_split_is_said(tmp_path):
+    refuses("imagenet's train split is missing: put its class folders into", tmp_path, error=FileNotFoundError)
+    refuses("split: got 'test', expected one of", tmp_path, "test")
+
+
+def test_missing_classes_and_pictures_are_said(folders):
+    (folders / "train" / "n03" / "n03_0.PNG").unlink()
+    refuses("5 train pictures, expected 6", folders)
+    (folders / "train" / "n03" / "n03_1.PNG").unlink()
+    refuses("n03: no pictures", folders)
+    (folders / "train" / "n03").rmdir()
+    refuses("2 class folders, expected 3", folders)
+
+
+def test_files_that_change_are_noticed(folders):
+    read(folders)
+    path = folders / "train" / "n01" / "n01_0.PNG"
+    path.write_bytes(path.read_bytes()[:-1])
+    refuses("imagenet train: names and sizes: changed since it was first read", folders)
+
+
+def test_a_damaged_picture_is_named_when_it_is_read(folders):
+    path = folders / "train" / "n01" / "n01_0.PNG"
+    path.write_bytes(path.read_bytes()[:90])
+    images = read(folders)
+    images.pixels(torch.tensor([1]), 8)
+    with pytest.raises(ValueError, match="n01_0.PNG: the picture is truncated or corrupted"):
+        images.pixels(torch.tensor([0]), 8)
+
+
+def test_the_real_counts_are_the_default():
+    assert module.CLASSES == 1000 and module.COUNTS == {"train": 1_281_167, "validation": 50_000}

@@ -1,0 +1,191 @@
+"""The command: choices, checks before any work, exit codes, tables, and one run that is stopped and goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from translution_lib.experiments import Run, command, read_records
+from translution_lib.experiments.checkpoint import finished
+from translution_lib.experiments.grids import execute, read_grid, status
+from translution_lib.experiments.signals import Interrupted
+
+ROOT = Path(__file__).resolve().parents[2]
+GRID = """
+name: quick
+title: Quick
+seed: "000"
+table: 2
+experiment: image-classification
+common: {train_samples: 32, test_samples: 16, batch_size: 16, threads: 1, canvas: 16, patch_size: 8, depth: 1, dim: 8,
+         ff: 16, epochs: 1, train_placement: static}
+seeds: [0, 1]
+rows:
+  plain: {mixer: absolute, printed: {architecture: ViT-A/12, method: self-attention}}
+  turned: {mixer: rotary}
+columns:
+  static → static: {evaluation: static, metric: top1 static->static}
+profiles:
+  smoke: {differs: Small.}
+  cpu: {differs: On MNIST., common: {data: mnist, canvas: 28, patch_size: 14}}
+  paper: {differs: On a GPU., common: {device: cuda}}
+"""
+
+
+@pytest.fixture
+def quick(tmp_path, monkeypatch):
+    """A grid of four runs that take no notebook, called in its folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quick.yaml").write_text(GRID)
+    monkeypatch.setattr(command, "execute",
+                        lambda config, store: Run.begin(execute.placed(config, store)).complete())
+    return tmp_path
+
+
+def call(*arguments):
+    done = CliRunner().invoke(command.app, list(map(str, arguments)))
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.output
+
+
+def test_runs_are_done_once_and_the_table_and_the_record_show_them(quick):
+    code, text = call("status", "quick.yaml", "--profile", "smoke")
+    assert code == 0 and "4 missing" in text
+    code, text = call("run", "quick.yaml", "--profile", "smoke", "--method", "rotary", "--seed", 1)
+    assert code == 0 and "[1 of 1]" in text
+    (record,) = read_records(quick / "runs" / "image-classification")  # a smoke run is no result of the book's
+    assert (record.parameters["mixer"], record.seed) == ("rotary", 1)
+    code, text = call("run", "quick.yaml", "--profile", "smoke")
+    assert code == 0 and "1 done, 3 missing" in text and "[3 of 3]" in text and "4 done" in text
+    code, text = call("run", "quick.yaml", "--profile", "smoke")
+    assert code == 0 and "[1 of" not in text
+    code, text = call("table", "quick.yaml", "--profile", "smoke")
+    assert code == 0 and "98.48" in text and "2 of 2" in text and " ± " in text and "Small." in text
+    assert call("table", "quick.yaml", "--profile", "smoke", "--markdown")[1].startswith("| row | column |")
+    code, text = call("record", record.name[:-4], "--results", "runs")
+    assert code == 0 and all(part in text for part in (record.name, "mixer", "static", record.date, "sha256",
+                                                       f"{record.cost['parameters']:,}", "executed notebook: none"))
+
+
+def test_a_dry_run_predicts_and_does_nothing(quick):
+    code, text = call("run", "quick.yaml", "--profile", "smoke", "--dry-run", "--row", "plain")
+    assert code == 0 and text.count("3 steps here") == 2 and "left to do" in text and "MiB" in text
+    assert not (quick / "runs").exists()
+
+
+def test_a_run_that_fails_stops_no_other_and_the_exit_code_says_so(quick, monkeypatch):
+    def fail(config, store):
+        if config.seed == 0 and config.mixer == "rotary":
+            raise execute.Failed("it broke")
+        return Run.begin(execute.placed(config, store)).complete()
+
+    monkeypatch.setattr(command, "execute", fail)
+    code, text = call("run", "quick.yaml", "--profile", "smoke", "--results", "elsewhere")
+    assert code == 1 and "Failed: it broke" in text and "3 done, 1 missing" in text
+    assert len(read_records(quick / "elsewhere" / "image-classification")) == 3
+
+
+def test_a_run_that_is_stopped_says_how_to_go_on(quick, monkeypatch):
+    def stop(config, store):
+        raise Interrupted(signal.SIGTERM, 12)
+
+    monkeypatch.setattr(command, "execute", stop)
+    monkeypatch.setattr(sys, "argv", ["translution", "run", "quick.yaml", "--row", "a b"])
+    code, text = call("run", "quick.yaml", "--profile", "smoke")
+    assert code == 143 and "after step 12" in text and "to go on: translution run quick.yaml --row 'a b'" in text
+    assert "[2 of" not in text
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["run", "none"], "grid: got 'none', expected one of"),
+    (["run", "quick.yaml", "--row", "x"], "row: got 'x', expected one of plain, turned"),
+    (["run", "quick.yaml", "--method", "x"], "method: got 'x', expected one of self-attention, rotary"),
+    (["run", "quick.yaml", "--profile", "x"], "profile: got 'x', expected one of smoke, cpu, paper"),
+    (["run", "quick.yaml", "--seed", "9"], "seed: got 9, expected one of 0, 1"),
+    (["run", "quick.yaml", "--seed", "x"], "'--seed': Input should be a valid integer"),
+    (["run", "quick.yaml", "--device", "tpu"], "device: got 'tpu'"),
+    (["run", "quick.yaml", "--set", "epoch=3"], "set: got 'epoch', no such parameter; expected one of absolute_emb"),
+    (["run", "quick.yaml", "--set", "epochs"], "set: got 'epochs', expected name=value"),
+    (["run", "quick.yaml", "--set", "epochs=x"], "epochs: got 'x' (str); input should be a valid integer"),
+    (["run", "quick.yaml", "--set", "epochs=0"], "epochs: got 0 (int); input should be greater than"),
+    (["run", "quick.yaml", "--set", "epochs=1", "--set", "epochs=2"], "set: epochs is given twice"),
+    (["run", "quick.yaml", "--set", "seed=3"], "set: seed is set by --seed"),
+    (["run", "quick.yaml"], "data_root: got nothing, expected the folder with mnist"),
+    (["run", "quick.yaml", "--data-root", "nowhere"], "which is no folder"),
+    (["run", "quick.yaml", "--scheduler", "there"], "scheduler: got 'there', expected 'local' or an address"),
+    (["run", "quick.yaml", "--jobs", "0"], "jobs: got 0, expected at least 1"),
+    (["run", "quick.yaml", "--row"], "requires an argument"),
+    (["status", "none"], "grid: got 'none', expected one of"),
+    (["table", "11", "--profile", "cpu"], "grid: got '11', expected one of"),
+    (["record", "mnist"], "run: got 'mnist', no record in 'results'; there are none"),
+    (["walk"], "No such command"),
+])
+def test_wrong_usage_is_refused_before_any_work(quick, monkeypatch, arguments, message):
+    monkeypatch.setattr(command, "execute", lambda *_, **__: pytest.fail("work was done"))
+    code, text = call(*arguments)
+    assert code == 2 and message in " ".join(text.split())
+    assert sorted(path.name for path in quick.iterdir()) == ["quick.yaml"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_missed_before_any_work(quick):
+    code, text = call("run", "quick.yaml", "--profile", "paper")
+    assert code == 2 and "torch finds none; choose --profile cpu or --device cpu" in text
+    code, text = call("run", "quick.yaml", "--profile", "paper", "--device", "cpu", "--seed", 0, "--row", "plain")
+    assert code == 0
+
+
+def test_values_are_read_in_the_types_of_the_configuration():
+    found = command.parse_changes(["epochs=3", "learning_rate=1e-4", "outcomes=true", "mixer=rotary",
+                                   'mixer_options={"relative_dim": 4}', "data=mnist", "dim=1.5"])
+    assert found == {"epochs": 3, "learning_rate": 1e-4, "outcomes": True, "mixer": "rotary",
+                     "mixer_options": '{"relative_dim": 4}', "data": "mnist", "dim": 1.5}
+
+
+def test_a_cluster_is_asked_for_by_jobs_or_by_address(quick, monkeypatch):
+    scheduler = pytest.importorskip("translution_lib.experiments.scheduler")
+    asked = []
+
+    def run_all(configs, store, *, address, workers):
+        asked.append((len(configs), str(store), address, workers))
+        return [scheduler.Outcome(config, "done") for config in configs[:-1]] + [
+            scheduler.Outcome(configs[-1], "failed", "worker lost")]
+
+    monkeypatch.setattr(scheduler, "run_all", run_all)
+    for more, expected in [(["--jobs", "3"], (None, 3)), (["--scheduler", "local"], (None, 1)),
+                           (["--scheduler", "tcp://node:8786"], ("tcp://node:8786", 1))]:
+        code, text = call("run", "quick.yaml", "--profile", "smoke", *more)
+        assert code == 1 and "worker lost" in text
+        assert asked.pop() == (4, str(Path("runs/image-classification")), *expected)
+
+
+def test_the_command_itself_is_stopped_by_a_signal_and_the_run_goes_on(tmp_path):
+    """A process of its own, the true notebook, TERM after the first checkpoint; the rest of the run here."""
+    (tmp_path / "quick.yaml").write_text(GRID)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    arguments = [sys.executable, "-m", "translution_lib.experiments.command", "run", str(tmp_path / "quick.yaml"),
+                 "--profile", "smoke", "--row", "plain", "--seed", "0", "--results", str(tmp_path / "records"),
+                 "--set", "epochs=150", "--set", "checkpoint_steps=1"]
+    running = subprocess.Popen(arguments, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT)
+    store = tmp_path / "records" / "image-classification"
+    while running.poll() is None and not [one for one in store.glob("*.checkpoints") if finished(one)]:
+        time.sleep(0.1)
+    running.send_signal(signal.SIGTERM)
+    output, _ = running.communicate()
+    assert running.returncode == 143, output
+    assert "to go on: translution run" in output and "--set epochs=150" in output
+    (config,) = read_grid(tmp_path / "quick.yaml", "smoke", {"epochs": 150}).select(["plain"], seeds=[0]).runs
+    (folder,) = store.glob("*.checkpoints")
+    assert 0 < finished(folder)[-1] < 300 and folder.name == f"{config.name}.checkpoints"
+    assert (store / f"{config.name}.failed.ipynb").exists() and not (store / f"{config.name}.json").exists()
+
+    resumed = Run.begin(execute.placed(config, store)).complete()
+    assert resumed.resumed == 1 and [epoch.number for epoch in resumed.curve] == list(range(1, 151))
+    assert status(config, store).record == resumed

@@ -1,0 +1,276 @@
+"""The ledger: every cell once, statuses decided by what they name, tampered evidence and bad claims noticed."""
+
+import json
+import re
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+import yaml
+
+import translution_lib
+from translution_lib import facts
+from translution_lib.experiments.grids import read_grid
+from translution_lib.experiments.records import DataSource, Evaluation, Record
+from translution_lib.facts import ledger
+from translution_lib.facts.ledger import checks, numbers, printed
+from translution_lib.facts.ledger.claims import claim_row
+from translution_lib.facts.ledger.row import COMPUTED
+
+ROOT = Path(__file__).resolve().parents[2]
+GRIDS, CELLS = ROOT / "notebooks" / "grids", [c for s in numbers.PRINTED_SEEDS for c in facts.cells(s)]
+SMALL = """
+name: small
+title: A small table
+seed: "000"
+table: 2
+experiment: image-classification
+common: {epochs: 1, train_samples: 48, test_samples: 1000, threads: 1, canvas: 16, patch_size: 8, depth: 1, dim: 8,
+         ff: 16}
+seeds: [0, 1, 2]
+rows:
+  plain: {mixer: self-attention, printed: {architecture: ViT-A/12, method: self-attention}}
+  relative: {mixer: translution, printed: {architecture: ViT-A/12, method: translution}}
+columns:
+  moved: {run: {train_placement: dynamic}, evaluation: dynamic, metric: top1 dynamic->dynamic}
+profiles:
+  cpu: {common: {epochs: 2}, differs: two epochs}
+  paper: {differs: nothing}
+"""
+PLAIN, RELATIVE = ([c for c in facts.cells("000", 2, "top1 dynamic->dynamic") if c.key[1:3] == ("ViT-A/12", m)][0]
+                   for m in ("self-attention", "translution"))  # printed: 92.64 and 97.35
+
+
+@pytest.fixture(scope="module")
+def book():
+    """The ledger as it stands, without any record."""
+    return {row.id: row for row in ledger.read_ledger(ROOT / "no such folder", GRIDS)}
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A grid of two rows, and what writes records of it."""
+    (tmp_path / "grids").mkdir()
+    (tmp_path / "grids" / "small.yaml").write_text(SMALL)
+    grid = {profile: read_grid("small", profile, folder=tmp_path / "grids") for profile in ("cpu", "paper")}
+
+    def measure(row, *correct, profile="paper", **changes):
+        for config, number in zip(grid[profile].rows[row].cells["moved"], correct, strict=False):
+            record(config, number, **changes).write(tmp_path)
+        return ledger.Runs(tmp_path / "grids", tmp_path)
+
+    return measure
+
+
+def record(config, correct, **changes):
+    """A record of a run that never was: so many of 1000 images were right."""
+    found = Evaluation(placement="dynamic", n=1000, correct=correct, accuracy=correct / 1000, interval=(0, 1),
+                       confidence=0.95, loss=1.0)
+    data = DataSource(name="digits", split="test", samples=1000, sha256={"digits": "0" * 64})
+    whole = {"experiment": "image-classification", "name": config.name, "parameters": config.parameters(),
+             "seed": config.seed, "model": {}, "cost": {"parameters": 1}, "evaluations": {"dynamic": found},
+             "curve": (), "data": {"test": data}, "versions": {"translution_lib": translution_lib.__version__},
+             "source": None, "device": {"model": "none"}, "seconds": {}, "resumed": 0, "peak_memory": {},
+             "date": "2026-01-01"}  # fmt: skip
+    return Record(**{**whole, **changes})
+
+
+def test_every_printed_cell_has_exactly_one_row(book):
+    names = [numbers.name(cell) for cell in CELLS]
+    assert len(names) == len(set(names)) == 378 and set(names) <= set(book)
+    claims = {claim.id for claim in ledger.read_claims()}
+    assert set(book) == set(names) | claims and not set(names) & claims
+    assert sum(sum(line.values()) for line in ledger.tally(book.values()).values()) == len(book)
+
+
+def test_counts_are_recomputed(book):
+    for cell in facts.cells("000"):
+        if cell.metric in ("parameters", "flops"):
+            expected = "contradicted" if cell.key in facts.ERRATA else "recomputed"
+            assert book[numbers.name(cell)].status == expected, cell
+    performers = [book[numbers.name(c)] for c in facts.cells("002", 1, "parameters") if "Performer" in c.method]
+    assert [row.status for row in performers] == ["recomputed"] * 4
+
+
+def test_nothing_is_reproduced_without_a_run_and_nothing_measured_is_decided_without_records(book):
+    for cell in CELLS:
+        row = book[numbers.name(cell)]
+        if row.kind in ("accuracy", "perplexity"):
+            assert row.status == ("cannot be run here" if cell.method in numbers.ELSEWHERE else "not yet run")
+    for claim in ledger.read_claims():
+        status = book[claim.id].status
+        if claim.check:
+            holds = checks.CHECKS[claim.check]()
+            assert status == (("recomputed" if claim.kind in COMPUTED else "reproduced") if holds else "contradicted")
+        elif claim.printed and not printed.STATEMENTS[claim.printed]():
+            assert status == "contradicted"
+        else:
+            assert status == "cannot be run here" if claim.beyond else status in ("not yet run", "recomputed")
+
+
+def test_the_headlines(book):
+    """What the errata prove has to come out of the checks."""
+    said = {"000-contains-convolution": "reproduced", "000-box": "contradicted", "000-matrices": "recomputed",
+            "000-same-computation": "contradicted", "000-lor-costs-more": "contradicted", "001-sets": "contradicted",
+            "002-lemma-if": "reproduced", "002-lemma-only-if": "contradicted", "002-cnns": "contradicted",
+            "003-rope": "reproduced", "003-curved": "contradicted", "004-window-sum": "contradicted",
+            "000-table-3-vit-b-32-translution-parameters": "contradicted",
+            "000-table-3-vit-c-32-translution-status": "cannot be run here"}  # fmt: skip
+    assert {name: book[name].status for name in said} == said
+    assert {"000", "001", "002", "003", "004"} == {row.seed for row in book.values()}
+
+
+def test_every_check_and_statement_decides_something():
+    claims = ledger.read_claims()
+    assert {claim.check for claim in claims if claim.check} == set(checks.CHECKS)
+    assert {claim.printed for claim in claims if claim.printed} == set(printed.STATEMENTS)
+    for text in [*map(checks.looks_for, checks.CHECKS), *map(printed.says, printed.STATEMENTS)]:
+        assert len(text) > 20, text
+
+
+def test_labels_and_chapters_are_those_of_the_book(book):
+    sources = [path for path in (ROOT / "book").glob("*/*.ipynb")]
+    text = "\n".join("".join(cell["source"]) for path in sources for cell in json.loads(path.read_text())["cells"]
+                     if cell["cell_type"] == "markdown")
+    labels = set(re.findall(r":label: (thm-[\w-]+)|\$\$ \((eq-[\w-]+)\)|[({#](erratum-\d+)[)}]", text))
+    known = {label for found in labels for label in found if label}
+    assert not {label for row in book.values() for label in row.labels} - known
+    titles = set(re.findall(r"^# (.+)$", text, flags=re.MULTILINE))
+    assert not {row.chapter for row in book.values()} - titles - {""}
+
+
+def test_a_tampered_check_changes_the_status(monkeypatch):
+    claim = next(c for c in ledger.read_claims() if c.id == "000-contains-convolution")
+    runs = ledger.Runs(GRIDS, ROOT)
+    assert claim_row(claim, runs).status == "reproduced"
+
+    def broken():
+        """Value-only Translution is no convolution."""
+        return False
+
+    monkeypatch.setitem(checks.CHECKS, claim.check, broken)
+    assert claim_row(claim, runs).status == "contradicted"
+
+
+def test_a_tampered_table_changes_the_status(small):
+    runs = small("plain")
+    right = next(c for c in CELLS if c.key == (2, "ViT-A/12", "self-attention", "", "parameters"))
+    assert numbers.number_row(right, runs).status == "recomputed"
+    wrong = type(right)(**{**vars(right), "printed": "2.8"})
+    assert numbers.number_row(wrong, runs).status == "contradicted"
+
+
+def test_records_decide_about_an_accuracy(small):
+    assert numbers.number_row(PLAIN, small("plain")).status == "not yet run"
+    two = numbers.number_row(PLAIN, small("plain", 925, 926))
+    assert two.status == "not yet run" and two.ruling.remark.startswith("2 of at least 3 seeds")
+    row = numbers.number_row(PLAIN, small("plain", 925, 926, 927))
+    low, high = ledger.interval([92.5, 92.6, 92.7])
+    assert low < 92.64 < high and row.status == "reproduced" and len(row.ruling.records) == 3
+    assert f"{low:.2f} to {high:.2f}" in row.ruling.remark
+    assert numbers.number_row(PLAIN, small("plain", 945, 946, 947)).status == "contradicted"  # tampered
+
+
+def test_a_record_of_other_runs_decides_nothing(small):
+    old = {"versions": {"translution_lib": "0.0.0"}}
+    assert numbers.number_row(PLAIN, small("plain", 925, 926, 927, **old)).status == "not yet run"
+    assert numbers.number_row(PLAIN, small("plain", 925, 926, 927, parameters={"dim": 9})).status == "not yet run"
+
+
+@pytest.mark.parametrize(("relative", "words"), [
+    ((960, 961, 962), "agrees"), ((800, 801, 802), "disagrees"), ((900, 925, 950), "not decided"),
+])  # fmt: skip
+def test_a_smaller_profile_makes_a_remark_and_no_status(small, relative, words):
+    small("plain", 924, 925, 926, profile="cpu")
+    row = numbers.number_row(RELATIVE, small("relative", *relative, profile="cpu"))
+    assert row.status == "not yet run" and len(row.ruling.records) == 3
+    assert row.ruling.remark.startswith("Profile cpu: ") and words in row.ruling.remark
+
+
+ABOVE = {"id": "000-above", "place": "here", "claim": "Translution is better.", "kind": "outcome",
+         "runs": {"grid": "small", "all": [{"plus": [["relative", "moved"]], "minus": [["plain", "moved"]]}]}}
+
+
+@pytest.mark.parametrize(("relative", "status"), [
+    ((960, 961, 962), "reproduced"), ((800, 801, 802), "contradicted"), ((900, 925, 950), "not yet run"),
+    ((960, 961), "not yet run"),
+])  # fmt: skip
+def test_records_decide_about_a_comparison(small, relative, status):
+    small("plain", 924, 925, 926)
+    row = claim_row(ledger.Claim.model_validate(ABOVE), small("relative", *relative))
+    assert row.status == status
+    assert bool(row.ruling.records) == (len(relative) == 3)
+
+
+def test_a_difference_counts_results_as_often_as_they_are_named(small):
+    """2 · relative − plain > 100 holds where relative alone is too uncertain by half."""
+    twice = {"plus": [["relative", "moved"]] * 2, "minus": [["plain", "moved"]], "over": 100}
+    claim = ledger.Claim.model_validate({**ABOVE, "runs": {"grid": "small", "all": [twice]}})
+    small("plain", 924, 925, 926)
+    assert claim_row(claim, small("relative", 969, 970, 971)).status == "reproduced"  # 194 − 92.5 = 101.5
+    assert claim_row(claim, small("relative", 960, 970, 980)).status == "not yet run"  # the same, spread 2 · 1
+    small_remark = claim_row(ledger.Claim.model_validate(ABOVE), small("relative", 925, profile="cpu"))
+    assert "cpu" not in small_remark.ruling.remark
+
+
+GOOD = {"id": "000-x", "place": "§1", "claim": "Something.", "kind": "theorem", "check": "contains_convolution"}
+BAD = {
+    "a typed status": ({"status": "reproduced"}, "status: Extra inputs"),
+    "no place": ({"place": ""}, "place: String should have at least 1"),
+    "an unknown seed": ({"id": "007-x"}, "seed must be one of 000, 001, 002, 003, 004, got '007'"),
+    "an id in capitals": ({"id": "000-X"}, "id: String should match"),
+    "an unknown kind": ({"kind": "rumour"}, "kind must be one of parameters"),
+    "an unknown check": ({"check": "it_is_so"}, "check must be one of .* got 'it_is_so'"),
+    "an unknown statement": ({"check": None, "printed": "Table 99"}, "printed must be one of .* got 'Table 99'"),
+    "no decider": ({"check": None}, "must decide, or printed with runs, got none"),
+    "two deciders": ({"beyond": "why"}, "must decide, or printed with runs, got \\['check', 'beyond'\\]"),
+    "a result without a column": ({"check": None, "runs": {"grid": "g", "all": [{"plus": [["row"]]}]}},
+                                  "named by row and column"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_claim_is_refused_by_its_name(tmp_path, case):
+    change, message = BAD[case]
+    path = tmp_path / "claims.yaml"
+    path.write_text(yaml.safe_dump([{**GOOD, "id": "000-good"}, {**GOOD, **change}]))
+    with pytest.raises(ValueError, match=f"(?s)claims.yaml: claim '{change.get('id', '000-x')}' is refused.*{message}"):
+        ledger.read_claims(path)
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("", "expected a list of claims"), ("a: 1", "expected a list of claims"), ("- [1, 2", "cannot be read as YAML"),
+    ("- 5", "claim number 1 is refused"), (yaml.safe_dump([GOOD, GOOD]), "id must be given once, got 000-x twice"),
+])  # fmt: skip
+def test_a_file_that_is_no_claims_file_is_refused(tmp_path, text, message):
+    (tmp_path / "claims.yaml").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        ledger.read_claims(tmp_path / "claims.yaml")
+
+
+@pytest.mark.parametrize(("grid", "place", "message"), [
+    ("none", ["plain", "moved"], "claim '000-above': grid must be one of small, got 'none'"),
+    ("small", ["best", "moved"], "row of small must be one of plain, relative, got 'best'"),
+    ("small", ["plain", "still"], "column of small must be one of moved, got 'still'"),
+])  # fmt: skip
+def test_a_comparison_of_what_does_not_exist_is_refused(small, grid, place, message):
+    claim = ledger.Claim.model_validate({**ABOVE, "runs": {"grid": grid, "all": [{"plus": [place]}]}})
+    with pytest.raises(ValueError, match=message):
+        claim_row(claim, small("plain"))
+
+
+def test_a_row_that_no_filter_would_find_is_refused():
+    with pytest.raises(ValueError, match="claim 'x': status must be one of .* got 'proved'"):
+        ledger.Row("x", "000", "here", "Something.", "theorem", ledger.Ruling("proved", "me"))
+    with pytest.raises(ValueError, match='by must be "seed" or "kind"'):
+        ledger.tally([], "place")
+    with pytest.raises(FileNotFoundError, match="is not a folder"):
+        ledger.read_ledger(ROOT, ROOT / "no such folder")
+
+
+def test_sentences_keep_the_printed_digits(book):
+    for cell in CELLS:
+        text = numbers.as_printed(cell)
+        assert cell.metric == "status" or Decimal(text) == Decimal(cell.printed)
+    assert "36.40 %" in book["000-table-2-vit-a-12-translution-top1-static-to-dynamic"].claim
+    assert "223.1 M" in book["000-table-3-vit-b-32-translution-parameters"].claim

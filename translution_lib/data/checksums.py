@@ -1,0 +1,83 @@
+"""Checksums of files: compared with a published one, or recorded on arrival and refused when they change.
+
+The lock file `translution.sha256` beside the data has the form of `sha256sum`, so that `sha256sum -c` can check it.
+"""
+
+import hashlib
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+LOCK = "translution.sha256"
+LINE = re.compile(r"([0-9a-f]{64})  (\S.*)")
+
+
+def digest(path: Path, algorithm: str = "sha256") -> str:
+    """The checksum of a file in hexadecimal, read in parts."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
+
+
+def refuse_other(found: str, name: str, known: Mapping[str, str], where: Path) -> None:
+    """Compare the checksum `found` with the one of `name` in `known`.
+
+    Raises:
+        ValueError: it is the checksum of another file of `known` (mislabelled), or of none (truncated or corrupted).
+    """
+    if found == known[name]:
+        return
+    for other, checksum in known.items():
+        if found == checksum:
+            raise ValueError(f"{where}: mislabelled, this is the content of {other}")
+    kind = {32: "md5", 64: "sha256"}[len(known[name])]
+    raise ValueError(f"{where}: truncated or corrupted, its {kind} is {found}, expected {known[name]}; copy it again")
+
+
+def read_lock(folder: Path) -> dict[str, str]:
+    """The checksums recorded in `folder` by file name; empty without a lock file.
+
+    Raises:
+        ValueError: the lock file itself is damaged.
+    """
+    path = folder / LOCK
+    if not path.exists():
+        return {}
+    lines = path.read_text(encoding="utf-8").splitlines()
+    found = [LINE.fullmatch(line) for line in lines]
+    if None in found:
+        raise ValueError(f"{path}: line {found.index(None) + 1} is not 'sha256  name'; restore it, or remove the file "
+                         "to record the data again")
+    return {match[2]: match[1] for match in found if match}
+
+
+def refuse_changed(folder: Path, name: str, checksum: str) -> bool:
+    """Compare the sha256 of `name` with the recorded one; whether there is one.
+
+    Raises:
+        ValueError: another checksum was recorded, or the lock file is damaged.
+    """
+    recorded = read_lock(folder).get(name)
+    if recorded not in (None, checksum):
+        raise ValueError(f"{folder / name}: changed since it was first read, the sha256 was {recorded} and is "
+                         f"{checksum}; restore the file, or remove its line from {folder / LOCK}")
+    return recorded is not None
+
+
+def keep(folder: Path, name: str, checksum: str) -> None:
+    """Record the sha256 of `name` when it is met first; afterwards refuse another (`refuse_changed`).
+
+    A folder that cannot be written gives a warning: a later change would go unnoticed.
+    """
+    if not refuse_changed(folder, name, checksum):
+        write(folder, name, checksum)
+
+
+def write(folder: Path, name: str, checksum: str) -> None:
+    """Append one line to the lock file; one write, so that two processes do not mix their lines."""
+    try:
+        with open(folder / LOCK, "a", encoding="utf-8") as file:
+            file.write(f"{checksum}  {name}\n")
+    except OSError as error:
+        warnings.warn(f"{folder / LOCK}: cannot be written ({error.strerror}), so a later change of {name} would not "
+                      "be noticed", stacklevel=3)

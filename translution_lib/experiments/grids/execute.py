@@ -1,0 +1,127 @@
+"""One run: its notebook executed by papermill, the record, and the executed copy beside it."""
+
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from translution_lib.experiments import lock
+from translution_lib.experiments.checkpoint import finished
+from translution_lib.experiments.files import require_writable
+from translution_lib.experiments.grids.files import home
+from translution_lib.experiments.image_classification import ImageClassificationConfig
+from translution_lib.experiments.records import Record, problems, read_record
+from translution_lib.experiments.signals import Interrupted
+
+Config = ImageClassificationConfig
+NOTEBOOKS = {"image-classification": "image_classification.ipynb"}
+
+
+class Failed(RuntimeError):
+    """A run whose notebook ended with an error; the message names the error and the copy that shows it."""
+
+
+def run(
+    config: Config, notebook: str | Path | None = None, store: str | Path | None = None, *, progress: bool = True
+) -> Record:
+    """Run a configuration in its notebook unless a valid record is there, and return the record.
+
+    The executed notebook is kept as `<name>.ipynb` beside the record, and as `<name>.failed.ipynb` where it did not
+    come to its end. INT and TERM are handed to the kernel, whose training writes a checkpoint; the next call goes on.
+
+    Args:
+        config: the run.
+        notebook: the experiment's; by default that of the repository.
+        store: folder of the record, `config.results_dir` by default.
+        progress: show a bar of the training's steps, on a terminal.
+
+    Raises:
+        ValueError: another process is at this run, the folder cannot be written, there is no such notebook.
+        Failed: an error in the notebook.
+        Interrupted: a signal came; `exit_code` is what a shell expects.
+    """
+    config = placed(config, store)
+    folder, name = Path(config.results_dir), config.name
+    if (record := valid_record(config, folder)) is not None:
+        return record
+    require_writable(folder)
+    if holder := lock.holder(folder / f"{name}.lock"):
+        raise ValueError(f"{name}: is being run by {holder}")
+    executed, failed = folder / f"{name}.running.ipynb", folder / f"{name}.failed.ipynb"
+    try:
+        papermill(config, notebook_path(notebook), executed, progress)
+    except BaseException:
+        keep(config, executed, failed)
+        raise
+    keep(config, executed, folder / f"{name}.ipynb")
+    failed.unlink(missing_ok=True)
+    return read_record(folder / f"{name}.json")
+
+
+def placed(config: Config, store: str | Path | None) -> Config:
+    """The configuration with whole paths, so that it means the same in every working folder."""
+    root = str(Path(config.data_root).resolve()) if config.data_root else ""
+    folder = str(Path(store or config.results_dir).resolve())
+    return Config.of({**config.model_dump(), "results_dir": folder, "data_root": root})
+
+
+def valid_record(config: Config, folder: Path) -> Record | None:
+    """The record of this very configuration and library, if it is in the folder."""
+    try:
+        record = read_record(folder / f"{config.name}.json")
+    except (FileNotFoundError, ValueError):
+        return None
+    return None if problems(record, config) else record
+
+
+def notebook_path(notebook: str | Path | None) -> Path:
+    """The notebook to run.
+
+    Raises:
+        ValueError: there is none.
+    """
+    path = Path(notebook) if notebook is not None else home() / "notebooks" / NOTEBOOKS["image-classification"]
+    if not path.is_file():
+        raise ValueError(f"notebook: got {str(path)!r}, which is no file")
+    return path
+
+
+def parameters(config: Config) -> dict[str, Any]:
+    """What papermill injects: the parameters that are not at their defaults."""
+    defaults = Config.of({}).model_dump()
+    return {name: value for name, value in config.model_dump().items() if value != defaults[name]}
+
+
+def papermill(config: Config, notebook: Path, executed: Path, progress: bool) -> None:
+    """Execute the notebook, with its errors as this module's."""
+    from papermill import PapermillExecutionError, execute_notebook  # slow to import, and needed here alone
+
+    from translution_lib.experiments.grids.kernel import ENGINE, START_SECONDS, relayed
+
+    with relayed() as relay, tqdm(desc=config.name, unit="step", disable=None if progress else True,
+                                  file=sys.stderr, leave=False) as bar:
+        try:
+            execute_notebook(notebook, executed, parameters(config), engine_name=ENGINE, progress_bar=False,
+                             start_timeout=START_SECONDS, relay=relay, bar=bar)
+        except PapermillExecutionError as error:
+            raise_for(config, error.ename, str(error.evalue), relay.requested)
+        except RuntimeError as error:  # a kernel that died, or never came up
+            raise_for(config, type(error).__name__, f"{error}; out of memory, or killed from outside", relay.requested)
+
+
+def raise_for(config: Config, kind: str, text: str, requested: int) -> None:
+    """Raise what an error in the notebook means: Interrupted after a signal, Failed otherwise."""
+    if requested or kind == Interrupted.__name__:  # the system may tell the kernel alone
+        steps = finished(Path(config.results_dir) / f"{config.name}.checkpoints")
+        raise Interrupted(requested or signal.SIGTERM, steps[-1] if steps else 0) from None
+    raise Failed(f"{config.name}: {kind}: {text}\n  executed so far: {config.name}.failed.ipynb") from None
+
+
+def keep(config: Config, executed: Path, path: Path) -> None:
+    """Keep what was executed, if anything was."""
+    from translution_lib.experiments.grids import copies
+
+    if executed.exists():
+        copies.keep(executed, path, config.PLACES)

@@ -1,0 +1,176 @@
+"""Grid files: the runs behind one table or figure of a paper, in YAML. The form is described in notebooks/grids."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+import translution_lib
+
+PROFILES = ("smoke", "cpu", "paper")
+Parameters = dict[str, Any]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Printed(_Part):
+    """The line of a printed table that a row repeats: what tells its cells apart in ``facts/paper_tables.csv``."""
+
+    architecture: str
+    method: str
+    variant: str = ""
+
+
+class RowSpec(_Part):
+    """A row: its parameters, the printed line, and the name of its method where no line gives it."""
+
+    run: Parameters
+    printed: Printed | None = None
+    method: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _flat(cls, content: Any) -> Any:
+        """In a file the parameters stand beside `printed` and `method`."""
+        if not isinstance(content, dict) or "run" in content:
+            return content
+        own = {key: content[key] for key in ("printed", "method") if key in content}
+        return {**own, "run": {key: value for key, value in content.items() if key not in own}}
+
+
+class Column(_Part):
+    """A column: further parameters of its runs, the placement they are tested in, and the printed metric beside it.
+
+    Without `evaluation` the column shows the printed number alone.
+    """
+
+    run: Parameters = Field(default_factory=dict)
+    evaluation: str | None = None
+    metric: str | None = None
+
+
+class Profile(_Part):
+    """A way to run the grid: parameters that replace those of `common`, its seeds, the rows that it leaves out."""
+
+    common: Parameters = Field(default_factory=dict)
+    seeds: list[int] = Field(default_factory=list)
+    without: list[str] = Field(default_factory=list)
+    differs: str = Field(min_length=1)
+
+
+class GridFile(_Part):
+    """A grid as its file describes it.
+
+    Attributes:
+        name: the file's name without its ending.
+        title: what the table shows.
+        seed: the paper's number.
+        table: number of the printed table, for the numbers in ``facts/paper_tables.csv``; None without numbers.
+        experiment: kind of the runs.
+        like: another file of the folder, whose common parameters, seeds, columns and profiles hold where this file
+            does not say otherwise; its rows and what it leaves out are not taken.
+        common: parameters of every run.
+        seeds: those of every row.
+        rows: by name.
+        columns: by heading.
+        profiles: by name: "smoke", "cpu", "paper".
+    """
+
+    name: str
+    title: str
+    seed: str = Field(pattern=r"^\d{3}$")
+    table: int | None = None
+    experiment: Literal["image-classification"]
+    like: str = ""
+    common: Parameters = Field(default_factory=dict)
+    seeds: list[int] = Field(min_length=1)
+    rows: dict[str, RowSpec] = Field(min_length=1)
+    columns: dict[str, Column] = Field(min_length=1)
+    profiles: dict[str, Profile] = Field(min_length=1)
+
+    @field_validator("profiles")
+    @classmethod
+    def _known(cls, profiles: dict[str, Profile]) -> dict[str, Profile]:
+        if unknown := [name for name in profiles if name not in PROFILES]:
+            raise ValueError(f"got {', '.join(unknown)}, expected {', '.join(PROFILES)}")
+        return profiles
+
+
+def read_file(path: str | Path) -> GridFile:
+    """The content of a grid file, with what it takes from the one that it is like.
+
+    Raises:
+        ValueError: no such file, no YAML, or content of another form; the message names the file and the place.
+    """
+    path = Path(path)
+    content = raw(path)
+    if content.get("like"):
+        content = inherited(content, raw(path.with_name(f"{content['like']}.yaml")))
+    try:
+        found = GridFile.model_validate(content)
+    except ValidationError as error:
+        lines = [f"  {'.'.join(map(str, e['loc'])) or 'the file'}: {e['msg']}" for e in error.errors()]
+        raise ValueError("\n".join([f"{path.name}: not a grid", *lines])) from None
+    if found.name != path.stem:
+        raise ValueError(f"{path.name}: name: got {found.name!r}, expected {path.stem!r}, as the file is called")
+    return found
+
+
+def raw(path: Path) -> Parameters:
+    """A file's own content.
+
+    Raises:
+        ValueError: no such file, or no mapping in YAML.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such grid file") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"{path.name}: not a grid; it cannot be read as YAML ({error})") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path.name}: not a grid; expected names with values, got {type(content).__name__}")
+    return content
+
+
+def inherited(own: Parameters, base: Parameters) -> Parameters:
+    """`own` with the parameters, seeds, columns and profiles of `base` where it has none itself."""
+    profiles = {name: {**base.get("profiles", {}).get(name, {}), "without": []} for name in base.get("profiles", {})}
+    for name, profile in (own.get("profiles") or {}).items():
+        given = profiles.get(name, {})
+        profiles[name] = {**given, **profile, "common": {**given.get("common", {}), **profile.get("common", {})}}
+    taken: Parameters = {key: base[key] for key in ("seeds", "columns", "experiment") if key in base}
+    return {**taken, **own, "common": {**base.get("common", {}), **own.get("common", {})}, "profiles": profiles}
+
+
+def home() -> Path:
+    """The folder that holds `notebooks/grids`: the current one, or the one beside the library."""
+    for folder in (Path.cwd(), Path(translution_lib.__file__).resolve().parents[1]):
+        if (folder / "notebooks" / "grids").is_dir():
+            return folder
+    raise ValueError("no folder notebooks/grids here or beside the library; change to the top of the repository")
+
+
+def grid_files(folder: str | Path | None = None) -> Mapping[str, Path]:
+    """The grid files of a folder by name; by default those of `notebooks/grids`."""
+    folder = home() / "notebooks" / "grids" if folder is None else Path(folder)
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def find(name: str | Path, folder: str | Path | None = None) -> Path:
+    """The path of a grid: of "table-2", of "2" for the same, or of a file.
+
+    Raises:
+        ValueError: there is none; the message lists those that there are.
+    """
+    if str(name).endswith((".yaml", ".yml")):
+        return Path(name)
+    known = grid_files(folder)
+    for key in (str(name), f"table-{name}"):
+        if key in known:
+            return known[key]
+    raise ValueError(f"grid: got {str(name)!r}, expected one of {', '.join(known)}, or a file that ends in .yaml")

@@ -1,0 +1,64 @@
+"""What became of the runs of a grid: done, running, interrupted, missing, or invalid and why."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from translution_lib.experiments import lock
+from translution_lib.experiments.checkpoint import finished
+from translution_lib.experiments.image_classification import ImageClassificationConfig
+from translution_lib.experiments.records import Record, problems, read_record
+
+DONE, RUNNING, INTERRUPTED, MISSING, INVALID, FAILED = (
+    "done", "running", "interrupted", "missing", "invalid", "failed")
+STATES = (DONE, RUNNING, INTERRUPTED, FAILED, INVALID, MISSING)
+
+
+@dataclass(frozen=True)
+class Status:
+    """The state of one run.
+
+    Attributes:
+        config: the run.
+        state: one of `STATES`.
+        detail: who runs it, the step of the last checkpoint, or why a record is invalid.
+        record: the valid record, or None.
+    """
+
+    config: ImageClassificationConfig
+    state: str
+    detail: str = ""
+    record: Record | None = None
+
+
+def status(config: ImageClassificationConfig, store: str | Path) -> Status:
+    """The state of a run whose record belongs into the folder `store`."""
+    folder, name = Path(store), config.name
+    found = recorded(config, folder / f"{name}.json")
+    if found is not None and found.state == DONE:
+        return found
+    if holder := lock.holder(folder / f"{name}.lock"):
+        return Status(config, RUNNING, holder)
+    if steps := finished(folder / f"{name}.checkpoints"):
+        return Status(config, INTERRUPTED, f"after step {steps[-1]:,}")
+    if found is None and (folder / f"{name}.failed.ipynb").exists():
+        return Status(config, FAILED, f"{name}.failed.ipynb shows where")
+    return found or Status(config, MISSING)
+
+
+def recorded(config: ImageClassificationConfig, path: Path) -> Status | None:
+    """What the file of a record says of a run; None without a file."""
+    if not path.exists():
+        return None
+    try:
+        record = read_record(path)
+    except (OSError, ValueError) as error:
+        return Status(config, INVALID, str(error))
+    reasons = problems(record, config)
+    return Status(config, INVALID, "; ".join(reasons)) if reasons else Status(config, DONE, record=record)
+
+
+def counts(found: Iterable[Status]) -> dict[str, int]:
+    """How many runs are in each state, without the states that none is in."""
+    states = [one.state for one in found]
+    return {state: states.count(state) for state in STATES if state in states}

@@ -1,0 +1,123 @@
+"""Tables of a grid: what its records say, with the spread over seeds, beside the printed numbers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+
+from translution_lib.experiments.grids.grid import Grid, Row
+from translution_lib.experiments.grids.status import status
+from translution_lib.experiments.records import Record
+from translution_lib.experiments.tables import Table, provenance
+from translution_lib.facts import Cell
+
+MISSING = "not yet measured"
+NOT_RUN = "not run here"
+MINUS = "−"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One row and one column of a grid: what was measured, and what the paper prints.
+
+    Attributes:
+        row: name of the row.
+        column: heading of the column.
+        records: of the seeds that have one.
+        placement: of the test images; None where the column is printed alone.
+        seeds: how many the profile asks for.
+        printed: the paper's cell, or None.
+    """
+
+    row: str
+    column: str
+    records: tuple[Record, ...]
+    placement: str | None
+    seeds: int
+    printed: Cell | None
+
+    @property
+    def accuracies(self) -> list[float]:
+        """Of the records, in per cent."""
+        return [100 * record.evaluations[self.placement].accuracy for record in self.records if self.placement]
+
+    @property
+    def mean(self) -> float | None:
+        """Over the seeds, in per cent; None without records."""
+        return mean(self.accuracies) if self.records else None
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over the seeds, in points; None with fewer than two."""
+        return stdev(self.accuracies) if len(self.records) > 1 else None
+
+    @property
+    def difference(self) -> float | None:
+        """Mean minus printed number, in points; None where one of them is missing."""
+        return None if self.mean is None or self.printed is None else self.mean - self.printed.value
+
+    @property
+    def text(self) -> str:
+        """Mean and spread, or that there is nothing yet."""
+        if self.mean is None:
+            return MISSING if self.placement else NOT_RUN
+        return f"{self.mean:.2f}" + ("" if self.spread is None else f" ± {self.spread:.2f}")
+
+
+def results(grid: Grid, store: str | Path) -> list[Result]:
+    """Every row and column of a grid, row by row, from the valid records in the folder `store`."""
+    return [result(grid, row, heading, Path(store)) for row in grid.rows.values() for heading in grid.file.columns]
+
+
+def result(grid: Grid, row: Row, heading: str, store: Path) -> Result:
+    """One row and one column."""
+    configs = row.cells.get(heading, ())
+    found = (status(config, store).record for config in configs)
+    return Result(row.name, heading, tuple(record for record in found if record is not None),
+                  grid.file.columns[heading].evaluation, len(configs), grid.printed(row, heading))
+
+
+def comparison(grid: Grid, store: str | Path) -> Table:
+    """A line for every row and column: ours, the printed number, their difference, and how many seeds there are."""
+    found = results(grid, store)
+    lines = tuple((one.row, one.column, one.text, one.printed.printed if one.printed else "",
+                   signed(one.difference), f"{len(one.records)} of {one.seeds}" if one.placement else "")
+                  for one in found)
+    header = ("row", "column", "ours, %", "printed, %", "difference", "seeds")
+    return Table(header, lines, caption(grid, found), origins(found))
+
+
+def summary(grid: Grid, store: str | Path) -> Table:
+    """A line for every row: parameters, mean and standard deviation in each column, and how many seeds there are."""
+    found = results(grid, store)
+    lines = tuple(summary_line(name, [one for one in found if one.row == name and one.placement])
+                  for name in grid.rows)
+    headings = [f"{heading}, %" for heading, column in grid.file.columns.items() if column.evaluation]
+    return Table(("row", "parameters", *headings, "seeds"), lines, caption(grid, found), origins(found))
+
+
+def summary_line(name: str, found: Sequence[Result]) -> tuple[str, ...]:
+    """One line of `summary`; where columns have different numbers of seeds, the fewest are named."""
+    records = [record for one in found for record in one.records]
+    size = f"{records[0].cost['parameters']:,}" if records else MISSING
+    seeds = min((len(one.records) for one in found), default=0)
+    texts = ["" if not records else one.text for one in found]
+    return (name, size, *texts, f"{seeds} of {max((one.seeds for one in found), default=0)}")
+
+
+def caption(grid: Grid, found: Sequence[Result]) -> str:
+    """Title, profile, devices, what the numbers are, and how the profile differs from the paper."""
+    devices = sorted({record.device["model"] for one in found for record in one.records})
+    on = f" on {', '.join(devices)}" if devices else ""
+    return (f"{grid.file.title}. Profile {grid.profile}{on}; mean ± standard deviation over seeds. {grid.differs}")
+
+
+def origins(found: Sequence[Result]) -> tuple[str, ...]:
+    """Where the numbers are from: each record once."""
+    records = {record.name: record for one in found for record in one.records}
+    return tuple(provenance(record) for record in records.values())
+
+
+def signed(difference: float | None) -> str:
+    """A difference in points with its sign; empty where there is none."""
+    return "" if difference is None else f"{difference:+.2f}".replace("-", MINUS)

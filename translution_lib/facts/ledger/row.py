@@ -1,0 +1,100 @@
+"""A row of the ledger: one claim of a source, its status, and what decided about it."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+STATUSES = {
+    "reproduced": "run here, and the claim holds: an identity on random numbers in double precision, or records",
+    "recomputed": "computed here by a formula, and the printed number comes out, to its last digit",
+    "contradicted": "run, computed or read off the source's own table here, and the claim does not hold",
+    "not yet run": "the library can run it; the records that would decide are not there, or do not decide",
+    "cannot be run here": "the library has nothing to run: a network that it lacks, a report on a program or a machine",
+}
+"""Every status and what it means."""
+
+KINDS = {
+    "parameters": "a number of parameters",
+    "flops": "a number of operations, as the source counts",
+    "accuracy": "a measured accuracy",
+    "perplexity": "a measured perplexity",
+    "memory": "what fits into which memory",
+    "cost": "a comparison of costs, or how they grow",
+    "count": "a number of matrices, tokens, entries",
+    "theorem": "what an operator can do, or has in common with another",
+    "formula": "a displayed formula, or a sentence about one",
+    "outcome": "what training gives: which method is better, when, and by how much",
+    "report": "a sentence on the authors' own runs, program or machine",
+}
+"""Every kind of claim."""
+
+COMPUTED = frozenset({"parameters", "flops", "memory", "cost", "count"})
+"""Kinds that are computed and not run: where they hold they are "recomputed"."""
+
+SEEDS = {
+    "000": "Translution (the paper)", "001": "Translution (the preprint)", "002": "Performers with relative positions",
+    "003": "RiemannFormer", "004": "A note on seed 002",
+}
+"""The five sources."""
+
+
+class Ruling(NamedTuple):
+    """What decided about a claim.
+
+    Attributes:
+        status: a key of ``STATUSES``.
+        by: what decided, such as "recount" or "check softmax_is_a_box".
+        remark: what was found, in words.
+        records: names of the run records that were read.
+    """
+
+    status: str
+    by: str
+    remark: str = ""
+    records: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One claim.
+
+    Attributes:
+        id: its name, which starts with the seed.
+        seed: a key of ``SEEDS``.
+        place: where it stands: section, table, figure or display.
+        claim: what is said, in the book's words.
+        kind: a key of ``KINDS``.
+        ruling: its status, and what decided.
+        labels: theorems, equations and errata of the book that have the argument.
+        chapter: title of the chapter about it, or "".
+        note: what is true instead, or in addition.
+    """
+
+    id: str
+    seed: str
+    place: str
+    claim: str
+    kind: str
+    ruling: Ruling
+    labels: tuple[str, ...] = ()
+    chapter: str = ""
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a row that no filter of the ledger would find."""
+        for name, value, known in (("status", self.ruling.status, STATUSES), ("kind", self.kind, KINDS),
+                                   ("seed", self.seed, SEEDS)):
+            if value not in known:
+                raise ValueError(f"claim {self.id!r}: {name} must be one of {', '.join(known)}, got {value!r}")
+
+    @property
+    def status(self) -> str:
+        """The status that was ruled."""
+        return self.ruling.status
+
+
+def holding(kind: str) -> str:
+    """Return the status of a claim of this kind that holds."""
+    return "recomputed" if kind in COMPUTED else "reproduced"
+
+
+__all__ = ["COMPUTED", "KINDS", "SEEDS", "STATUSES", "Row", "Ruling", "holding"]
