@@ -1,6 +1,7 @@
 """Settings that every test shares."""
 
 import os
+import signal
 
 os.environ.setdefault("MPLBACKEND", "agg")
 
@@ -45,3 +46,9 @@ def plain_types():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def pytest_configure(config):
+    """Hear SIGINT, which `&` in a script and nohup have a process ignore: tests send it to themselves and to kernels."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
