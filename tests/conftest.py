@@ -49,6 +49,6 @@ def plain_types():
 
 
 def pytest_configure(config):
-    """Hear SIGINT, which `&` in a script and nohup have a process ignore: tests send it to themselves and to kernels."""
+    """Hear SIGINT, which `&` in a script and nohup have a process ignore: tests send it, to kernels as well."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
