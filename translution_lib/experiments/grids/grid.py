@@ -50,7 +50,7 @@ class Grid:
 
     @property
     def runs(self) -> list[Config]:
-        """All configurations, each once: the first seed of every row, then the second, and so on."""
+        """All configurations, each once, the first seed of every row before the second."""
         found = {config.fingerprint(): config for row in self.rows.values() for cell in row.cells.values()
                  for config in cell}
         return sorted(found.values(), key=lambda config: config.seed)
