@@ -79,9 +79,9 @@ def test_a_run_leaves_its_record_and_the_executed_copy_and_is_not_repeated(tmp_p
 
 def test_only_what_differs_from_the_defaults_is_injected(made):
     config, *_ = made
-    assert execute.parameters(config) == {**{name: value for name, value in SMALL.items() if name != "batch_size"},
-                                          "batch_size": 16, "results_dir": config.results_dir,
-                                          "data_root": "somewhere/of/mine"}
+    assert config.changed() == {**{name: value for name, value in SMALL.items() if name != "batch_size"},
+                                "batch_size": 16, "results_dir": config.results_dir,
+                                "data_root": "somewhere/of/mine"}
 
 
 def test_a_kernel_that_dies_fails_its_run_alone(tmp_path, made, notebook):

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import expm1, inf, log1p, sqrt
 
-import torch
-
 from translution_lib import cost
 from translution_lib.experiments.grids.plan import images
-from translution_lib.experiments.image_classification import ImageClassificationConfig, build_model
+from translution_lib.experiments.image_classification import ImageClassificationConfig, model_without_numbers
 from translution_lib.models import ViTConfig
 
 PASSES = 3
@@ -20,8 +18,7 @@ PASSES = 3
 
 def model_of(config: ImageClassificationConfig) -> ViTConfig:
     """The configuration of a run's model, which is not given any numbers."""
-    with torch.device("meta"):
-        return build_model(config).config
+    return model_without_numbers(config).config
 
 
 def operations(config: ImageClassificationConfig, model: ViTConfig | None = None) -> float:

@@ -60,11 +60,19 @@ class Configuration(BaseModel):
         """The parameters that a record shows: all but the places."""
         return self.model_dump(exclude=set(self.PLACES))
 
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Every parameter at its default."""
+        return cls.model_construct().model_dump()
+
+    def changed(self) -> dict[str, Any]:
+        """The parameters that are not at their defaults, the places among them."""
+        defaults = self.defaults()
+        return {name: value for name, value in self.model_dump().items() if value != defaults[name]}
+
     def chosen(self) -> dict[str, Any]:
         """The parameters that may change the result and are not at their defaults."""
-        defaults = type(self).model_construct().model_dump()
-        return {name: value for name, value in self.parameters().items()
-                if name not in self.KEEPING and value != defaults[name]}
+        return {name: value for name, value in self.changed().items() if name not in self.PLACES | self.KEEPING}
 
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that differ when a parameter differs that may change the result.

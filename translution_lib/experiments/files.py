@@ -22,6 +22,16 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     synchronise(path.parent)
 
 
+def lock_file(folder: Path, name: str) -> Path:
+    """The lock of the run `name`, beside its record."""
+    return folder / f"{name}.lock"
+
+
+def checkpoint_folder(folder: Path, name: str) -> Path:
+    """The checkpoints of the run `name`, beside its record."""
+    return folder / f"{name}.checkpoints"
+
+
 def synchronise(path: Path) -> None:
     """Wait until a file's content, or a folder's names, are on the disk."""
     if path.is_dir() and os.name == "nt":

@@ -163,8 +163,7 @@ class ImageClassificationConfig(Configuration):
         try:
             arguments = repr(_arguments(self))
             if arguments not in _BUILT:
-                with torch.device("meta"):
-                    build_model(self)
+                model_without_numbers(self)
         except (TypeError, ValueError) as error:
             raise ValueError(f"the model cannot be built with mixer {self.mixer!r}, mixer_options {options} and "
                              f"{self.sizes}: {error}") from error
@@ -222,6 +221,12 @@ class ImageClassificationConfig(Configuration):
 def build_model(config: ImageClassificationConfig) -> ViT:
     """The Vision Transformer of a configuration, with weights from torch's global generator."""
     return ViT(**_arguments(config))
+
+
+def model_without_numbers(config: ImageClassificationConfig) -> ViT:
+    """The same on the device "meta": sizes alone, in no time and no memory."""
+    with torch.device("meta"):
+        return build_model(config)
 
 
 def _arguments(config: ImageClassificationConfig) -> dict[str, Any]:

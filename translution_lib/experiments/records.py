@@ -107,9 +107,9 @@ def problems(record: Record, config: Configuration) -> list[str]:
 
     A record answers for the same parameters, the same version of the library, and data that are known by checksum.
     """
-    expected, found = config.parameters(), dict(record.parameters)
-    for name, value in type(config).model_construct().parameters().items():
-        found.setdefault(name, value)  # a parameter that was added since, whose default is what was done before
+    expected, defaults = config.parameters(), config.defaults()
+    # The default of a parameter that was added since the record is what was done before.
+    found = {**{name: defaults[name] for name in expected}, **record.parameters}
     names = sorted(name for name in {*expected, *found} - config.KEEPING
                    if expected.get(name, ...) != found.get(name, ...))
     reasons = [f"{name}: {found.get(name, 'absent')!r} in the record, {expected.get(name, 'absent')!r} here"

@@ -17,7 +17,7 @@ from translution_lib.data import ImageSet, digits, load
 from translution_lib.experiments import environment
 from translution_lib.experiments.checkpoint import Keeper
 from translution_lib.experiments.evaluation import evaluate
-from translution_lib.experiments.files import require_writable
+from translution_lib.experiments.files import checkpoint_folder, lock_file, require_writable
 from translution_lib.experiments.image_classification import ImageClassificationConfig, build_model
 from translution_lib.experiments.lock import hold
 from translution_lib.experiments.processes import train_in_processes
@@ -64,7 +64,7 @@ class Run:
         folder = Path(config.results_dir)
         require_writable(folder)
         refuse_other(config, folder / f"{config.name}.json")
-        take(folder / f"{config.name}.lock")
+        take(lock_file(folder, config.name))
         if config.threads:
             torch.set_num_threads(config.threads)
         return cls(config, folder, environment.commit())
@@ -73,7 +73,7 @@ class Run:
     def keeper(self) -> Keeper:
         """Of the checkpoints, in a folder beside the record."""
         config = self.config
-        return Keeper(self.folder / f"{config.name}.checkpoints", config.fingerprint(),
+        return Keeper(checkpoint_folder(self.folder, config.name), config.fingerprint(),
                       minutes=config.checkpoint_minutes, steps=config.checkpoint_steps)
 
     def load(self) -> dict[str, ImageSet]:
@@ -123,7 +123,7 @@ class Run:
         record = self.record()
         record.write(self.folder)
         self.keeper.clear()
-        free(self.folder / f"{self.config.name}.lock")
+        free(lock_file(self.folder, self.config.name))
         return record
 
     def complete(self) -> Record:

@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 
 import translution_lib
 from translution_lib.experiments import lock
-from translution_lib.experiments.files import require_writable
+from translution_lib.experiments.files import lock_file, require_writable
 from translution_lib.experiments.grids import execute
 from translution_lib.experiments.image_classification import ImageClassificationConfig
 from translution_lib.experiments.run import Run, free
@@ -225,7 +225,7 @@ def perform(
 
 def run_free(config: ImageClassificationConfig, notebooks: bool, patience: float) -> State:
     """Run as soon as no other process holds the run; found, where that one finished it."""
-    held, end = Path(config.results_dir) / f"{config.name}.lock", monotonic() + patience
+    held, end = lock_file(Path(config.results_dir), config.name), monotonic() + patience
     while True:
         while lock.holder(held) and monotonic() < end:
             sleep(min(1.0, patience))

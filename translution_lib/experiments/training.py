@@ -134,7 +134,7 @@ class Trainer:
         self.model.train()
         batches, started = EpochBatches(self.config, self.images, number), perf_counter()
         sums = torch.tensor([progress.loss, progress.correct], dtype=torch.float64) * (self.fabric.global_rank == 0)
-        sums = sums.to(self.config.device if self.config.processes == 1 else self.fabric.device)
+        sums = sums.to(self.fabric.device)
         while progress.step < len(batches):
             sums += self._step(batches, number, progress.step)
             progress.step += 1

@@ -3,16 +3,16 @@
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
 from translution_lib.experiments import lock
 from translution_lib.experiments.checkpoint import finished
-from translution_lib.experiments.files import require_writable
+from translution_lib.experiments.files import checkpoint_folder, lock_file, require_writable
 from translution_lib.experiments.grids.files import home
+from translution_lib.experiments.grids.status import recorded
 from translution_lib.experiments.image_classification import ImageClassificationConfig
-from translution_lib.experiments.records import Record, problems, read_record
+from translution_lib.experiments.records import Record, read_record
 from translution_lib.experiments.signals import Interrupted
 
 Config = ImageClassificationConfig
@@ -47,7 +47,7 @@ def run(
     if (record := valid_record(config, folder)) is not None:
         return record
     require_writable(folder)
-    if holder := lock.holder(folder / f"{name}.lock"):
+    if holder := lock.holder(lock_file(folder, name)):
         raise ValueError(f"{name}: is being run by {holder}")
     executed, failed = folder / f"{name}.running.ipynb", folder / f"{name}.failed.ipynb"
     try:
@@ -69,11 +69,8 @@ def placed(config: Config, store: str | Path | None) -> Config:
 
 def valid_record(config: Config, folder: Path) -> Record | None:
     """The record of this very configuration and library, if it is in the folder."""
-    try:
-        record = read_record(folder / f"{config.name}.json")
-    except (FileNotFoundError, ValueError):
-        return None
-    return None if problems(record, config) else record
+    found = recorded(config, folder / f"{config.name}.json")
+    return found.record if found is not None else None
 
 
 def notebook_path(notebook: str | Path | None) -> Path:
@@ -88,12 +85,6 @@ def notebook_path(notebook: str | Path | None) -> Path:
     return path
 
 
-def parameters(config: Config) -> dict[str, Any]:
-    """What papermill injects: the parameters that are not at their defaults."""
-    defaults = Config.of({}).model_dump()
-    return {name: value for name, value in config.model_dump().items() if value != defaults[name]}
-
-
 def papermill(config: Config, notebook: Path, executed: Path, progress: bool) -> None:
     """Execute the notebook, with its errors as this module's."""
     from papermill import PapermillExecutionError, execute_notebook  # slow to import, and needed here alone
@@ -103,7 +94,7 @@ def papermill(config: Config, notebook: Path, executed: Path, progress: bool) ->
     with relayed() as relay, tqdm(desc=config.name, unit="step", disable=None if progress else True,
                                   file=sys.stderr, leave=False) as bar:
         try:
-            execute_notebook(notebook, executed, parameters(config), engine_name=ENGINE, progress_bar=False,
+            execute_notebook(notebook, executed, config.changed(), engine_name=ENGINE, progress_bar=False,
                              start_timeout=START_SECONDS, relay=relay, bar=bar)
         except PapermillExecutionError as error:
             raise_for(config, error.ename, str(error.evalue), relay.requested)
@@ -114,7 +105,7 @@ def papermill(config: Config, notebook: Path, executed: Path, progress: bool) ->
 def raise_for(config: Config, kind: str, text: str, requested: int) -> None:
     """Raise what an error in the notebook means: Interrupted after a signal, Failed otherwise."""
     if requested or kind == Interrupted.__name__:  # the system may tell the kernel alone
-        steps = finished(Path(config.results_dir) / f"{config.name}.checkpoints")
+        steps = finished(checkpoint_folder(Path(config.results_dir), config.name))
         raise Interrupted(requested or signal.SIGTERM, steps[-1] if steps else 0) from None
     raise Failed(f"{config.name}: {kind}: {text}\n  executed so far: {config.name}.failed.ipynb") from None
 

@@ -11,8 +11,13 @@ from torch.nn.functional import cross_entropy
 
 from translution_lib import cost
 from translution_lib.data.sources import known
+from translution_lib.experiments.batches import forward
 from translution_lib.experiments.grids.status import DONE, Status
-from translution_lib.experiments.image_classification import ImageClassificationConfig, build_model
+from translution_lib.experiments.image_classification import (
+    ImageClassificationConfig,
+    build_model,
+    model_without_numbers,
+)
 from translution_lib.experiments.records import Record, read_record
 
 Config = ImageClassificationConfig
@@ -152,21 +157,18 @@ def timed_steps(config: Config) -> float:
 def step_seconds(config: Config, model: torch.nn.Module, optimizer: torch.optim.Optimizer, inputs: torch.Tensor,
                  labels: torch.Tensor) -> float:
     """Seconds of one step, the device's work included."""
-    started, kind = perf_counter(), torch.device(config.device).type
-    with torch.autocast(kind, dtype=torch.bfloat16, enabled=config.precision == "bfloat16"):
-        logits = model(inputs)
-    cross_entropy(logits.float(), labels).backward()
+    started = perf_counter()
+    cross_entropy(forward(config, model, inputs), labels).backward()
     optimizer.step()
     optimizer.zero_grad()
-    if kind == "cuda":
+    if inputs.is_cuda:
         torch.cuda.synchronize(config.device)
     return perf_counter() - started
 
 
 def step_memory(config: Config) -> cost.Memory:
     """The peak of a training step of one process, by closed formula; sharding is not counted."""
-    with torch.device("meta"):
-        model = build_model(config)
+    model = model_without_numbers(config)
     batch = -(-config.batch_size // (config.processes * config.accumulate))
     autocast = "bfloat16" if config.precision == "bfloat16" else None
     return cost.memory(model, batch, autocast=autocast, device=torch.device(config.device).type)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from translution_lib.experiments import lock
 from translution_lib.experiments.checkpoint import finished
+from translution_lib.experiments.files import checkpoint_folder, lock_file
 from translution_lib.experiments.image_classification import ImageClassificationConfig
 from translution_lib.experiments.records import Record, problems, read_record
 
@@ -37,9 +38,9 @@ def status(config: ImageClassificationConfig, store: str | Path) -> Status:
     found = recorded(config, folder / f"{name}.json")
     if found is not None and found.state == DONE:
         return found
-    if holder := lock.holder(folder / f"{name}.lock"):
+    if holder := lock.holder(lock_file(folder, name)):
         return Status(config, RUNNING, holder)
-    if steps := finished(folder / f"{name}.checkpoints"):
+    if steps := finished(checkpoint_folder(folder, name)):
         return Status(config, INTERRUPTED, f"after step {steps[-1]:,}")
     if found is None and (folder / f"{name}.failed.ipynb").exists():
         return Status(config, FAILED, f"{name}.failed.ipynb shows where")
