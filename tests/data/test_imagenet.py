@@ -2,6 +2,7 @@
 
 import io
 import math
+import pickle
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,9 @@ from PIL import Image
 from pyarrow import parquet as pq
 
 from translution_lib.data import imagenet as module
-from translution_lib.data.imagenet import box, imagenet
+from translution_lib.data.generated import generated
+from translution_lib.data.imagenet import imagenet
+from translution_lib.data.lazy_images import central_box, random_box, random_view
 
 COUNTS = {"train": 6, "validation": 3}
 CLASSES = ("n01", "n02", "n03")
@@ -62,23 +65,23 @@ def test_shards_are_read_as_folders_are(folders, tmp_path_factory):
     ours, theirs = read(root), read(folders)
     index = torch.tensor([5, 0, 3, 2])
     assert torch.equal(ours.labels, theirs.labels)
-    assert torch.equal(ours.pixels(index, 8), theirs.pixels(index, 8))
+    assert torch.equal(ours.scaled(8).pixels(index), theirs.scaled(8).pixels(index))
 
 
 def test_pixels_are_the_central_square_scaled(folders):
-    found = read(folders).pixels(torch.tensor([2, 0]), 8)
+    found = read(folders).scaled(8).pixels(torch.tensor([2, 0]))
     for image, seed in zip(found, (10, 0), strict=True):
         square = Image.fromarray(picture(seed)).resize((8, 8), Image.Resampling.BICUBIC, box=(6.25, 1.25, 23.75, 18.75))
         expected = torch.from_numpy(np.array(square)).permute(2, 0, 1).float() / 255
         assert torch.equal(image, expected)
-    assert read(folders).pixels(torch.tensor([], dtype=torch.int64), 8).shape == (0, 3, 8, 8)
+    assert read(folders).scaled(8).pixels(torch.tensor([], dtype=torch.int64)).shape == (0, 3, 8, 8)
 
 
 @given(st.integers(1, 500), st.integers(1, 500), st.integers(0, 2**31))
 def test_a_random_part_lies_in_the_picture_and_has_a_fair_size(height, width, seed):
-    left, top, right, bottom = box(height, width, torch.Generator().manual_seed(seed))
+    left, top, right, bottom = random_box(height, width, torch.Generator().manual_seed(seed))
     assert 0 <= left < right <= width + 1e-9 and 0 <= top < bottom <= height + 1e-9
-    central = box(height, width, None)
+    central = central_box(height, width)
     if (left, top, right, bottom) != central:  # long pictures fall back to the square after ten tries
         assert 0.08 - 1e-9 <= (right - left) * (bottom - top) / (height * width) <= 1 + 1e-9
         assert 3 / 4 - 1e-9 <= (right - left) / (bottom - top) <= 4 / 3 + 1e-9
@@ -87,13 +90,14 @@ def test_a_random_part_lies_in_the_picture_and_has_a_fair_size(height, width, se
 
 
 def test_random_parts_repeat_with_the_seed_and_cover_all_sizes(folders):
-    images, index = read(folders), torch.tensor([0, 0, 1])
-    a, b = (images.pixels(index, 8, torch.Generator().manual_seed(4)) for _ in range(2))
+    images, index = read(folders).scaled(8), torch.tensor([0, 0, 1])
+    a, b = (images.bytes(index, [4, 5, 4]) for _ in range(2))
     assert torch.equal(a, b) and not torch.equal(a[0], a[1])
+    assert torch.equal(images.bytes(index[2:], [4])[0], a[2])  # whatever is read before
     areas = []
     generator = torch.Generator().manual_seed(0)
     for _ in range(300):
-        left, top, right, bottom = box(100, 100, generator)
+        left, top, right, bottom = random_box(100, 100, generator)
         areas.append((right - left) * (bottom - top) / 1e4)
     assert min(areas) < 0.12 and max(areas) > 0.9 and 0.4 < math.fsum(areas) / 300 < 0.6
 
@@ -128,10 +132,83 @@ def test_a_damaged_picture_is_named_when_it_is_read(folders):
     path = folders / "train" / "n01" / "n01_0.PNG"
     path.write_bytes(path.read_bytes()[:90])
     images = read(folders)
-    images.pixels(torch.tensor([1]), 8)
+    images.pixels(torch.tensor([1]))
     with pytest.raises(ValueError, match="n01_0.PNG: the picture is truncated or corrupted"):
-        images.pixels(torch.tensor([0]), 8)
+        images.pixels(torch.tensor([0]))
 
 
 def test_the_real_counts_are_the_default():
     assert module.CLASSES == 1000 and module.COUNTS == {"train": 1_281_167, "validation": 50_000}
+
+
+def test_other_numbers_of_pictures_are_taken_where_none_are_asked_for(folders):
+    assert [len(read(folders, split, counts=None)) for split in ("train", "validation")] == [6, 3]
+
+
+def test_half_of_the_views_are_the_mirrored_part(folders):
+    images, index = read(folders).scaled(8), torch.tensor([4])
+    mirrored = [random_view(seed)[1] for seed in range(400)]
+    assert 160 < sum(mirrored) < 240
+    for seed in (mirrored.index(True), mirrored.index(False)):
+        part = random_view(seed)[0](20, 30)
+        expected = Image.fromarray(picture(20)).resize((8, 8), Image.Resampling.BICUBIC, box=part)
+        found = images.bytes(index, [seed])[0].permute(1, 2, 0).numpy()
+        assert np.array_equal(found[:, ::-1] if mirrored[seed] else found, np.array(expected))
+
+
+def test_random_parts_are_distributed_as_kornias():
+    from kornia.augmentation import RandomResizedCrop
+    from scipy.stats import ks_2samp
+
+    torch.manual_seed(0)
+    theirs = RandomResizedCrop((8, 8), scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3))
+    corners = theirs.forward_parameters(torch.Size([4000, 3, 400, 500]))["src"]
+    sides = corners[:, 2] - corners[:, 0]
+    generator = torch.Generator().manual_seed(1)
+    ours = [random_box(400, 500, generator) for _ in range(4000)]
+    for found, expected in (([(b[2] - b[0]) * (b[3] - b[1]) for b in ours], sides.prod(1)),
+                            ([math.log((b[2] - b[0]) / (b[3] - b[1])) for b in ours], (sides[:, 0] / sides[:, 1]).log()),
+                            ([b[0] for b in ours], corners[:, 0, 0]), ([b[1] for b in ours], corners[:, 0, 1])):
+        assert ks_2samp(found, expected.numpy()).pvalue > 1e-3
+
+
+def test_a_part_of_the_set_is_taken_evenly(folders):
+    images = read(folders)
+    some = images.first(3)
+    assert some.labels.tolist() == [0, 1, 2] and [some.read(k)[1][-8:] for k in range(3)] == [
+        f"{name}_0.PNG"[-8:] for name in CLASSES]
+    assert images.first(0) is images and images.first(6) is images
+    with pytest.raises(ValueError, match="count: got 7, expected 0 .all. to 6"):
+        images.first(7)
+
+
+def test_one_seed_for_each_picture(folders):
+    with pytest.raises(ValueError, match="seeds: got 1 for 2 pictures"):
+        read(folders).bytes(torch.tensor([0, 1]), [3])
+
+
+def test_what_reads_goes_to_other_processes_and_is_small(folders):
+    images = read(folders)
+    there = pickle.loads(pickle.dumps(images.first(4)))
+    assert there.read(1) == images.first(4).read(1) and len(images.read) == 6
+    big = module.Files(folders, [f"n{k // 1300:08}/n{k // 1300:08}_{k:05}.JPEG" for k in range(13_000)])
+    assert len(big.text) + big.ends.nbytes < 40 * 13_000 and str(big.path(12_999)).endswith("n00000009_12999.JPEG")
+
+
+def test_generated_pictures_are_jpeg_files_decided_by_their_number():
+    images = generated("train", 1_281_167, 1000)
+    assert (len(images), images.labels[0], images.labels[-1], images.classes) == (1_281_167, 0, 999, 1000)
+    counts = images.labels.bincount()
+    assert (counts.min(), counts.max()) == (1281, 1282)
+    data, _ = images.read(7)
+    with Image.open(io.BytesIO(data)) as picture:
+        assert picture.format == "JPEG" and all(40 <= side <= 100 for side in picture.size)
+    assert data == images.read(7)[0] != images.read(8)[0] and data != generated("validation", 50_000, 1000).read(7)[0]
+    assert images.sha256 != generated("train", 1_281_166, 1000).sha256
+
+
+@pytest.mark.parametrize(("split", "count", "message"), [
+    ("test", 10, "split: got 'test', expected one of"), ("train", 4, "got 4 pictures in 5 classes")])
+def test_what_cannot_be_generated_is_refused(split, count, message):
+    with pytest.raises(ValueError, match=message):
+        generated(split, count, 5)

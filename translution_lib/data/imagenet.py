@@ -1,95 +1,33 @@
-"""ImageNet-1K (Russakovsky et al., 2015) from a folder, each picture read and decoded when it is asked for.
+"""ImageNet-1K (Russakovsky et al., 2015), or other pictures in its form, from a folder.
 
-Pictures differ in size, so the cut to one size happens here, on the CPU; what follows (`augment`) works on whole
-batches on their device. Checksums of 150 GB at every start would cost hours: what is recorded and compared is the list
-of the files with their sizes, and each picture shows by itself whether it is whole.
+Each picture is read and decoded when it is asked for (`LazyImages`). Checksums of 150 GB at every start would cost
+hours: what is recorded and compared is the list of the files with their sizes, and each picture shows by itself
+whether it is whole.
 """
 
 import hashlib
-import math
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float32, Int64
-from torch import Tensor
 
 from translution_lib.data import checksums, parquet
-from translution_lib.data.pictures import resized
+from translution_lib.data.lazy_images import LazyImages
+from translution_lib.data.listing import Files, checksum
 from translution_lib.data.sources import folder
 
 CLASSES = 1000
 COUNTS = {"train": 1_281_167, "validation": 50_000}
 FOLDERS = {"train": ("train",), "validation": ("validation", "val")}
 ENDINGS = (".jpeg", ".jpg", ".png")
-KEPT = 0.875  # side of the square that is judged, of the picture's shorter side: 224 of 256
-AREA, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)  # of a random crop: part of the picture, width over height
-
-
-@dataclass(frozen=True)
-class LazyImages:
-    """Labelled pictures on the disk.
-
-    Attributes:
-        read: number → the encoded picture and its name.
-        labels: n, class numbers from 0.
-        classes: number of classes.
-        name: the data set.
-        split: "train" or "validation".
-        sha256: "files" and the checksum of the list of files with their sizes.
-    """
-
-    read: Callable[[int], tuple[bytes, str]]
-    labels: Int64[Tensor, " n"]
-    classes: int
-    name: str
-    split: str
-    sha256: Mapping[str, str]
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def pixels(
-        self, index: Int64[Tensor, " b"], size: int, generator: torch.Generator | None = None
-    ) -> Float32[Tensor, "b 3 h w"]:
-        """The pictures numbered `index`, cut and scaled to `size` by `size` pixels, as numbers from 0 to 1.
-
-        Args:
-            index: numbers of pictures.
-            size: height and width wanted.
-            generator: draws a part of each picture to train on (Szegedy et al., 2015: 8 to 100 % of its area, sides
-                in a ratio of 3:4 to 4:3); None takes the central square of 7/8 of the shorter side.
-
-        Raises:
-            ValueError: a picture that is truncated or corrupted; the message names it.
-        """
-        found = [self.read(number) for number in index.tolist()]
-        pictures = [resized(data, size, lambda h, w: box(h, w, generator), name) for data, name in found]
-        both = torch.stack(pictures) if pictures else torch.zeros(0, 3, size, size, dtype=torch.uint8)
-        return both.float() / 255
-
-
-def box(height: int, width: int, generator: torch.Generator | None) -> tuple[float, float, float, float]:
-    """Left, top, right and bottom of the part that is kept: the central square, or one drawn at random."""
-    if generator is not None:
-        for _ in range(10):
-            area, ratio, top, left = torch.rand(4, generator=generator, dtype=torch.float64).tolist()
-            pixels = height * width * (AREA[0] + area * (AREA[1] - AREA[0]))
-            shape = math.exp(math.log(RATIO[0]) + ratio * (math.log(RATIO[1]) - math.log(RATIO[0])))
-            h, w = math.sqrt(pixels / shape), math.sqrt(pixels * shape)
-            if h <= height and w <= width:
-                top, left = top * (height - h), left * (width - w)
-                return left, top, left + w, top + h
-    side = KEPT * min(height, width)
-    left, top = (width - side) / 2, (height - side) / 2
-    return left, top, left + side, top + side
 
 
 def imagenet(
-    root: str | Path, split: str = "train", classes: int = CLASSES, counts: Mapping[str, int] = COUNTS
+    root: str | Path, split: str = "train", classes: int = CLASSES, counts: Mapping[str, int] | None = COUNTS
 ) -> LazyImages:
     """ImageNet-1K's 1,281,167 training or 50,000 validation pictures.
 
@@ -100,15 +38,15 @@ def imagenet(
             them only in groups.
         split: "train" or "validation".
         classes: number of classes, for other data in the same form.
-        counts: number of pictures of each split, likewise.
+        counts: number of pictures of each split, likewise; None takes as many as there are.
 
     Raises:
         ValueError: an unknown split, another number of classes or pictures, or files that changed since they were
             first read.
         FileNotFoundError: no such files; the message says what to put where.
     """
-    if split not in counts:
-        raise ValueError(f"split: got {split!r}, expected one of {sorted(counts)}")
+    if split not in FOLDERS:
+        raise ValueError(f"split: got {split!r}, expected one of {sorted(FOLDERS)}")
     where = folder(root, "imagenet")
     found = next((where / name for name in FOLDERS[split] if (where / name).is_dir()), None)
     shards = parquet.find(where, split)
@@ -116,16 +54,10 @@ def imagenet(
         raise FileNotFoundError(f"imagenet's {split} split is missing: put its class folders into {where / split}, or "
                                 f"Hugging Face's {split}-*.parquet files into {where}")
     images = from_shards(shards, split, classes) if shards else from_classes(found or where, split, classes)
-    if len(images) != counts[split]:
+    if counts is not None and len(images) != counts[split]:
         raise ValueError(f"{where}: {len(images)} {split} pictures, expected {counts[split]}")
     checksums.keep(where, f"imagenet {split}: names and sizes", images.sha256["files"])
     return images
-
-
-def listing(paths: list[Path], start: Path) -> dict[str, str]:
-    """The checksum of the files' names below `start`, and their sizes."""
-    lines = "".join(f"{path.relative_to(start).as_posix()} {path.stat().st_size}\n" for path in paths)
-    return {"files": hashlib.sha256(lines.encode()).hexdigest()}
 
 
 def from_classes(where: Path, split: str, classes: int) -> LazyImages:
@@ -133,14 +65,18 @@ def from_classes(where: Path, split: str, classes: int) -> LazyImages:
     names = sorted(path.name for path in where.iterdir() if path.is_dir())
     if len(names) != classes:
         raise ValueError(f"{where}: {len(names)} class folders, expected {classes}")
-    groups = [sorted(path for path in (where / name).iterdir() if path.suffix.lower() in ENDINGS) for name in names]
+    groups = [pictures_in(where / name) for name in names]
     empty = [name for name, group in zip(names, groups, strict=True) if not group]
     if empty:
         raise ValueError(f"{where / empty[0]}: no pictures ({', '.join(ENDINGS)})")
-    paths = [path for group in groups for path in group]
+    files = Files(where, [f"{name}/{one}" for name, group in zip(names, groups, strict=True) for one in group])
     labels = torch.arange(classes).repeat_interleave(torch.tensor([len(group) for group in groups]))
-    return LazyImages(lambda number: (paths[number].read_bytes(), str(paths[number])), labels, classes, "imagenet",
-                      split, listing(paths, where))
+    return LazyImages(files, labels, classes, "imagenet", split, {"files": checksum(files)})
+
+
+def pictures_in(where: Path) -> list[str]:
+    """The names of the pictures in a folder, in order."""
+    return sorted(name for name in os.listdir(where) if name.lower().endswith(ENDINGS))
 
 
 def from_shards(paths: list[Path], split: str, classes: int) -> LazyImages:
@@ -153,12 +89,21 @@ def from_shards(paths: list[Path], split: str, classes: int) -> LazyImages:
     if min(labels, default=0) < 0 or max(labels, default=0) >= classes:
         raise ValueError(f"{paths[0].parent}: labels from {min(labels)} to {max(labels)}, expected 0 to {classes - 1}")
 
-    def read(number: int) -> tuple[bytes, str]:
-        path, group, row = places[number]
-        return rows_of(path, group)[row]["bytes"], f"{path}, picture {number}"
+    names = [f"{path.name} {path.stat().st_size}\n" for path in paths]
+    return LazyImages(Rows(places), torch.tensor(labels, dtype=torch.int64), classes, "imagenet", split,
+                      {"files": hashlib.sha256("".join(names).encode()).hexdigest()})
 
-    return LazyImages(read, torch.tensor(labels, dtype=torch.int64), classes, "imagenet", split,
-                      listing(paths, paths[0].parent))
+
+@dataclass(frozen=True)
+class Rows:
+    """Reads a picture by number out of parquet files; `places` says in which file, group and row it lies."""
+
+    places: list[tuple[Path, int, int]]
+
+    def __call__(self, number: int) -> tuple[bytes, str]:
+        """The encoded picture, and where it lies."""
+        path, group, row = self.places[number]
+        return rows_of(path, group)[row]["bytes"], f"{path}, picture {number}"
 
 
 @lru_cache(maxsize=64)
