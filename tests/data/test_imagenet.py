@@ -166,8 +166,9 @@ def test_random_parts_are_distributed_as_kornias():
     sides = corners[:, 2] - corners[:, 0]
     generator = torch.Generator().manual_seed(1)
     ours = [random_box(400, 500, generator) for _ in range(4000)]
-    for found, expected in (([(b[2] - b[0]) * (b[3] - b[1]) for b in ours], sides.prod(1)),
-                            ([math.log((b[2] - b[0]) / (b[3] - b[1])) for b in ours], (sides[:, 0] / sides[:, 1]).log()),
+    area, shape = sides.prod(1), (sides[:, 0] / sides[:, 1]).log()
+    for found, expected in (([(b[2] - b[0]) * (b[3] - b[1]) for b in ours], area),
+                            ([math.log((b[2] - b[0]) / (b[3] - b[1])) for b in ours], shape),
                             ([b[0] for b in ours], corners[:, 0, 0]), ([b[1] for b in ours], corners[:, 0, 1])):
         assert ks_2samp(found, expected.numpy()).pvalue > 1e-3
 

@@ -28,7 +28,7 @@ def message(**parameters) -> str:
     ({"learning_rate": float("nan")}, "learning_rate: got nan (float)"),
     ({"weight_decay": -0.1}, "weight_decay: got -0.1"),
     ({"seed": -1}, "seed: got -1"),
-    ({"data": "cifar"}, "data: got 'cifar' (str); input should be 'digits', 'mnist', 'fashion-mnist', 'cifar10' or "),
+    ({"data": "cifar"}, "data: got 'cifar' (str); input should be 'digits', 'mnist', 'fashion-mnist', 'cifar10', "),
     ({"train_placement": "flying"}, "train_placement: got 'flying'"),
     ({"test_placements": "static,centre"}, "test_placements: got 'static,centre', expected different names of static,"),
     ({"test_placements": "static,static"}, "test_placements: got 'static,static', expected different names"),

@@ -1,33 +1,36 @@
 """Parameters of the image classification experiment, and the model they describe."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
-import torch
 from pydantic import Field, model_validator
 
 from translution_lib import models
-from translution_lib.data import PLACEMENTS
+from translution_lib.experiments.building import VIT, build_model, check_model, model_without_numbers
 from translution_lib.experiments.configuration import Configuration
+from translution_lib.experiments.image_checks import check_images, check_pictures
 from translution_lib.mixers import MIXERS
-from translution_lib.models import Architecture, ViT
+from translution_lib.models import Architecture
 
 # Beside the paper's A, B and C one for a run of seconds on a CPU.
 ARCHITECTURES = {"tiny": Architecture(depth=2, dim=32, heads=2, ff=64), **models.ARCHITECTURES}
 # Side of an image in pixels, its channels, and the number of classes.
 SHAPES = {"digits": (8, 1, 10), "mnist": (28, 1, 10), "fashion-mnist": (28, 1, 10), "cifar10": (32, 3, 10),
-          "cifar100": (32, 3, 100)}
+          "cifar100": (32, 3, 100), "imagenet": (224, 3, 1000)}
+TOP5 = " top-5"  # behind the name of a placement: the label is among the five largest logits
 
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 
 
 class ImageClassificationConfig(Configuration):
-    """A Vision Transformer with any mixer, trained on small images placed on a canvas.
+    """A Vision Transformer with any mixer, or a baseline, trained on small images placed on a canvas.
 
     Attributes:
         run_name: file name of the record; empty derives one from the parameters.
+        model: "vit", or a network to compare it with: "alexnet", "vgg-16", "resnet-18" (which read none of the next
+            parameters but dim, the channels of the first layer), "linformer" or "routing-transformer" (no mixer).
         mixer: a name in `MIXERS`, or one for each layer, separated by commas.
         mixer_options: further options of the mixer as a JSON object, such as `{"relative_dim": 8}`.
         architecture: "tiny", or "A", "B", "C" of the paper.
@@ -39,17 +42,21 @@ class ImageClassificationConfig(Configuration):
         encoding: "relative" (one relation an offset), "placed" (also one for CLS and each patch, each way) or "pairs"
             (one an ordered pair of tokens: Table 5's ablation).
         absolute_embedding: a learned embedding of every place is added to the tokens, whatever the mixer.
-        data: "digits" (embedded in scikit-learn), "mnist", "fashion-mnist", "cifar10" or "cifar100".
-        data_source: "folder" (read from `data_root`) or "huggingface" (through the package `datasets`).
+        data: "digits" (embedded in scikit-learn), "mnist", "fashion-mnist", "cifar10", "cifar100" or "imagenet".
+        data_source: "folder" (read from `data_root`), "huggingface" (through the package `datasets`), or for ImageNet
+            "generated" (pictures that are drawn when they are read: a stand-in).
         data_root: folder with the files of the data set.
+        data_classes: number of classes of other pictures in ImageNet's form; 0 is ImageNet itself.
         digit_size: side in pixels that an image is scaled to, an embedded digit by repeated pixels, others bilinearly;
-            0 leaves the images as they are.
-        augment: "none", or "crop-flip" (random crops after padding, and mirroring) on the device.
+            0 leaves the images as they are, and ImageNet's at 224.
+        augment: "none", or "crop-flip" (random crops after padding, and mirroring) on the device, or for ImageNet
+            "resized-crop" (a random part, and mirroring) where the pictures are read.
         canvas: side of the canvas in pixels.
         patch_size: side of a patch in pixels; divides the canvas.
         train_placement: "static" (centred) or "dynamic" (anywhere, new in each epoch), or "aligned" (whole patches from
             the centre), "near" (up to half a patch from it), "moving" (a frame of a flight).
-        test_placements: those that the test images are evaluated in, separated by commas.
+        test_placements: those that the test images are evaluated in, separated by commas; "static top-5" counts an
+            image as right whose label is among the five largest logits.
         outcomes: the record keeps which test images were right, in the order of the set.
         epochs: length of the training.
         batch_size: images in a step, over all processes.
@@ -60,6 +67,7 @@ class ImageClassificationConfig(Configuration):
         test_samples: how many of the test split; 0 is all.
         shift: test images of `shift_class` are also evaluated at every shift along the x axis of up to so many pixels.
         shift_class: the class of these images.
+        shift_all: so are the test images of all classes.
         seed: of the initial weights, the order of the images and their positions.
         device: "cpu", "cuda" or "cuda:1" and so on.
         precision: "float32", or "bfloat16" for autocast.
@@ -67,15 +75,17 @@ class ImageClassificationConfig(Configuration):
         processes: how many train together, on the CPU or on as many GPUs.
         strategy: "ddp" (each process has the whole model) or "fsdp" (each a part of it).
         threads: torch's threads on the CPU; 0 leaves torch's choice.
+        workers: processes that read pictures ahead, for each process that trains; 0 reads in the training itself.
         checkpoint_minutes: time between two checkpoints; 0 writes them by steps alone.
         checkpoint_steps: steps between two checkpoints; 0 writes them by time alone.
         results_dir: folder for the record.
     """
 
     PLACES: ClassVar[frozenset[str]] = frozenset({"data_root", "results_dir"})
-    KEEPING: ClassVar[frozenset[str]] = frozenset({"run_name", "checkpoint_minutes", "checkpoint_steps"})
+    KEEPING: ClassVar[frozenset[str]] = frozenset({"run_name", "checkpoint_minutes", "checkpoint_steps", "workers"})
 
     run_name: str = Field("", pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$", max_length=120)
+    model: Literal["vit", "alexnet", "vgg-16", "resnet-18", "linformer", "routing-transformer"] = VIT
     mixer: str = "translution"
     mixer_options: str = "{}"
     architecture: Literal["tiny", "A", "B", "C"] = "tiny"
@@ -86,11 +96,12 @@ class ImageClassificationConfig(Configuration):
     pool: Literal["cls", "mean"] = "cls"
     encoding: Literal["relative", "placed", "pairs"] = "relative"
     absolute_embedding: bool = False
-    data: Literal["digits", "mnist", "fashion-mnist", "cifar10", "cifar100"] = "digits"
-    data_source: Literal["folder", "huggingface"] = "folder"
+    data: Literal["digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "imagenet"] = "digits"
+    data_source: Literal["folder", "huggingface", "generated"] = "folder"
     data_root: str = ""
+    data_classes: Count = 0
     digit_size: Count = 0
-    augment: Literal["none", "crop-flip"] = "none"
+    augment: Literal["none", "crop-flip", "resized-crop"] = "none"
     canvas: Positive = 24
     patch_size: Positive = 6
     train_placement: Literal["static", "dynamic", "aligned", "near", "moving"] = "static"
@@ -105,6 +116,7 @@ class ImageClassificationConfig(Configuration):
     test_samples: Count = 0
     shift: Count = 0
     shift_class: Count = 1
+    shift_all: bool = False
     seed: Count = 0
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -112,6 +124,7 @@ class ImageClassificationConfig(Configuration):
     processes: Positive = 1
     strategy: Literal["ddp", "fsdp"] = "ddp"
     threads: Count = 0
+    workers: Count = 0
     checkpoint_minutes: float = Field(5.0, ge=0)
     checkpoint_steps: Count = 0
     results_dir: str = Field("runs", min_length=1)
@@ -124,28 +137,11 @@ class ImageClassificationConfig(Configuration):
         if len(self.mixers) not in (1, self.sizes.depth):
             depth = self.sizes.depth
             raise ValueError(f"mixer: got {len(self.mixers)} names, expected 1 or one for each of {depth} layers")
-        self._check_images()
+        check_images(self, SHAPES[self.data][0])
+        check_pictures(self)
         self._check_steps()
-        self._check_model()
+        check_model(self)
         return self
-
-    def _check_images(self) -> None:
-        """What has to fit: images, canvas, patches, placements and shifts."""
-        smallest = SHAPES[self.data][0]
-        if self.digit_size and self.digit_size < smallest:
-            raise ValueError(f"digit_size: got {self.digit_size}, expected 0 or at least {smallest}")
-        if self.canvas < self.image_size:
-            raise ValueError(f"canvas: got {self.canvas}, expected at least {self.image_size}, the size of the images")
-        if self.canvas % self.patch_size:
-            raise ValueError(f"patch_size: got {self.patch_size}, expected a divisor of the canvas, {self.canvas}")
-        if self.shift >= self.canvas:
-            raise ValueError(f"shift: got {self.shift}, expected less than the canvas, {self.canvas}")
-        if self.shift_class >= self.classes:
-            raise ValueError(f"shift_class: got {self.shift_class}, expected 0 to {self.classes - 1}")
-        unknown = [name for name in self.tested if name not in PLACEMENTS]
-        if unknown or len(set(self.tested)) < len(self.tested):
-            raise ValueError(f"test_placements: got {self.test_placements!r}, expected different names of "
-                             f"{', '.join(PLACEMENTS)}, separated by commas")
 
     def _check_steps(self) -> None:
         """What one step is divided into."""
@@ -156,18 +152,6 @@ class ImageClassificationConfig(Configuration):
             raise ValueError("strategy: got 'fsdp' for one process, expected 'ddp', or more processes")
         if ":" in self.device and self.processes > 1:
             raise ValueError(f"device: got {self.device!r} for {self.processes} processes, expected 'cuda' or 'cpu'")
-
-    def _check_model(self) -> None:
-        """Build the model without its numbers, so that a wrong option shows before anything runs."""
-        options = self.options  # a broken JSON text has its own message
-        try:
-            arguments = repr(_arguments(self))
-            if arguments not in _BUILT:
-                model_without_numbers(self)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"the model cannot be built with mixer {self.mixer!r}, mixer_options {options} and "
-                             f"{self.sizes}: {error}") from error
-        _BUILT.add(arguments)
 
     @property
     def mixers(self) -> list[str]:
@@ -204,37 +188,28 @@ class ImageClassificationConfig(Configuration):
     @property
     def classes(self) -> int:
         """How many there are."""
-        return SHAPES[self.data][2]
+        return self.data_classes or SHAPES[self.data][2]
 
     @property
     def tested(self) -> list[str]:
-        """The placements of `test_placements`."""
+        """The evaluations of `test_placements`."""
         return [name.strip() for name in self.test_placements.split(",")]
+
+    @property
+    def placements(self) -> list[str]:
+        """The placements of `test_placements`, each once, whatever is counted in them."""
+        return list(dict.fromkeys(name.removesuffix(TOP5) for name in self.tested))
 
     @property
     def name(self) -> str:
         """`run_name`, or a name made of the parameters."""
-        mixer = self.mixer.replace(" ", "").replace(",", "+")
-        return self.run_name or f"{self.data}-{self.train_placement}-{mixer}-seed{self.seed}-{self.fingerprint()}"
+        parts = (self.data, self.train_placement, self.method, f"seed{self.seed}", self.fingerprint())
+        return self.run_name or "-".join(parts)
+
+    @property
+    def method(self) -> str:
+        """The mixers, or the model that has none, as a part of a file's name."""
+        return self.mixer.replace(" ", "").replace(",", "+") if self.model == VIT else self.model
 
 
-def build_model(config: ImageClassificationConfig) -> ViT:
-    """The Vision Transformer of a configuration, with weights from torch's global generator."""
-    return ViT(**_arguments(config))
-
-
-def model_without_numbers(config: ImageClassificationConfig) -> ViT:
-    """The same on the device "meta": sizes alone, in no time and no memory."""
-    with torch.device("meta"):
-        return build_model(config)
-
-
-def _arguments(config: ImageClassificationConfig) -> dict[str, Any]:
-    """What the model is built from."""
-    mixer = config.mixers[0] if len(config.mixers) == 1 else config.mixers
-    return dict(image_size=config.canvas, patch_size=config.patch_size, channels=config.channels,
-                classes=config.classes, mixer=mixer, pool=config.pool, absolute=config.absolute_embedding or None,
-                encoding=config.encoding, **asdict(config.sizes), **config.options)
-
-
-_BUILT: set[str] = set()  # the models that could be built: a grid asks for the same one with many seeds and placements
+__all__ = ["ARCHITECTURES", "SHAPES", "ImageClassificationConfig", "build_model", "model_without_numbers"]
