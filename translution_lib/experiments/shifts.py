@@ -1,17 +1,17 @@
-"""Accuracy under horizontal shifts: test images of one class, moved pixel by pixel, as in Figure 1 of seed 002.
+"""Accuracy under horizontal shifts: test images of one class or of all, moved pixel by pixel (seed 002, Figure 1).
 
 Only images that keep all their ink at every shift take part, so that each shift is judged on the same images, whole.
 """
 
 import torch
-from jaxtyping import Bool, Shaped, UInt8
+from jaxtyping import Bool, Float, Int64, Shaped, UInt8
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from translution_lib.data import ImageSet, place
-from translution_lib.experiments.batches import forward
 from translution_lib.experiments.evaluation import summarise
 from translution_lib.experiments.image_classification import ImageClassificationConfig
+from translution_lib.experiments.precision import forward
 from translution_lib.experiments.records import Evaluation, Record
 
 
@@ -35,49 +35,68 @@ def keeps_ink(images: Shaped[Tensor, "b ch h w"], reach: int) -> Bool[Tensor, " 
     return ~(left.flatten(1).any(1) | right.flatten(1).any(1))
 
 
-def shiftable(config: ImageClassificationConfig, images: ImageSet) -> UInt8[Tensor, "n ch H W"]:
+def shiftable(config: ImageClassificationConfig,
+              images: ImageSet) -> tuple[UInt8[Tensor, "n ch H W"], Int64[Tensor, " n"]]:
     """The images of the configured class, centred on canvases, that keep their ink at every configured shift.
 
+    Where `shift_all` is set, those of all classes. Their labels come with them.
+
     Raises:
-        ValueError: there is none.
+        ValueError: there is none of the configured class.
     """
-    centred = place(images.images[images.labels == config.shift_class], config.canvas, "static")
-    found = centred[keeps_ink(centred, config.shift)]
-    if not len(found):
-        raise ValueError(f"shift: got {config.shift}, but none of {len(centred)} images of class {config.shift_class} "
-                         f"can move so far on a canvas of {config.canvas} pixels; expected less, or another class")
+    own = images.labels == config.shift_class
+    wanted = torch.ones_like(own) if config.shift_all else own
+    centred, labels = place(images.images[wanted], config.canvas, "static"), images.labels[wanted]
+    kept = keeps_ink(centred, config.shift)
+    found = centred[kept], labels[kept]
+    if not (found[1] == config.shift_class).any():
+        count = int(own.sum())
+        raise ValueError(f"shift: got {config.shift}, but none of {count} images of class {config.shift_class} can "
+                         f"move so far on a canvas of {config.canvas} pixels; expected less, or another class")
     return found
 
 
 @torch.no_grad()
 def evaluate_shifts(config: ImageClassificationConfig, model: nn.Module, images: ImageSet) -> dict[str, Evaluation]:
-    """Accuracy on the configured class, with Wilson's interval, and loss at every shift from −shift to shift."""
+    """Accuracy on the configured class, with Wilson's interval, and loss at every shift from −shift to shift.
+
+    Where `shift_all` is set, also those on the images of all classes.
+    """
     model.eval()
-    centred = shiftable(config, images)
-    return {placement(by): evaluate_shift(config, model, centred, by) for by in range(-config.shift, config.shift + 1)}
+    centred, labels = shiftable(config, images)
+    own, found = labels == config.shift_class, {}
+    for by in range(-config.shift, config.shift + 1):
+        right, losses = judged(config, model, shifted(centred, by), labels)
+        found[placement(by)] = summarise(placement(by), right[own], float(losses[own].sum()), config.outcomes)
+        if config.shift_all:
+            every = placement(by, every=True)
+            found[every] = summarise(every, right, float(losses.sum()), config.outcomes)
+    return found
 
 
-def evaluate_shift(
-    config: ImageClassificationConfig, model: nn.Module, centred: UInt8[Tensor, "n ch H W"], by: int
-) -> Evaluation:
-    """One shift of centred images of the configured class."""
-    right, loss = [], 0.0
-    for some in centred.split(config.batch_size):
-        inputs = shifted(some, by).to(config.device).float() / 255
-        labels = torch.full((len(some),), config.shift_class, device=config.device)
-        logits = forward(config, model, inputs)
-        right.append((logits.argmax(1) == labels).cpu())
-        loss += float(cross_entropy(logits, labels, reduction="sum"))
-    return summarise(placement(by), torch.cat(right), loss, config.outcomes)
+def judged(config: ImageClassificationConfig, model: nn.Module, images: UInt8[Tensor, "n ch H W"],
+           labels: Int64[Tensor, " n"]) -> tuple[Bool[Tensor, " n"], Float[Tensor, " n"]]:
+    """Whether each image is right, and its cross-entropy."""
+    right, losses = [], []
+    for some, target in zip(images.split(config.batch_size), labels.split(config.batch_size), strict=True):
+        logits = forward(config, model, some.to(config.device).float() / 255).cpu()
+        right.append(logits.argmax(1) == target)
+        losses.append(cross_entropy(logits, target, reduction="none"))
+    return torch.cat(right), torch.cat(losses).double()
 
 
-def placement(by: int) -> str:
-    """The name of a shift in a record."""
-    return f"shift {by:+d}"
+def placement(by: int, every: bool = False) -> str:
+    """The name of a shift in a record: of the images of one class, or of every class."""
+    return f"shift {by:+d}" + (", all classes" if every else "")
 
 
-def shift_curve(record: Record) -> dict[int, Evaluation]:
-    """The evaluations of a record by shift, from left to right; empty where the run made none."""
+def shift_curve(record: Record, every: bool = False) -> dict[int, Evaluation]:
+    """The evaluations of a record by shift, from left to right; empty where the run made none.
+
+    Args:
+        record: of a run.
+        every: of the images of every class, instead of those of the class `shift_class`.
+    """
     reach = record.parameters.get("shift", 0)
-    names = {by: placement(by) for by in range(-reach, reach + 1)} if reach else {}
-    return {by: record.evaluations[name] for by, name in names.items()}
+    names = {by: placement(by, every) for by in range(-reach, reach + 1)} if reach else {}
+    return {by: record.evaluations[name] for by, name in names.items() if name in record.evaluations}

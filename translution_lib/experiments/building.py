@@ -1,0 +1,75 @@
+"""The model that a configuration of image classification describes: built, built without numbers, or refused."""
+
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from translution_lib.models import Baseline, ViT
+from translution_lib.models.baseline import BASELINES
+from translution_lib.models.convolutional import CONVOLUTIONAL, WIDTH
+
+Config = Any  # an ImageClassificationConfig, whose module imports this one
+Model = ViT | Baseline
+VIT = "vit"
+MODELS = (VIT, *BASELINES)
+_BUILT: set[str] = set()  # the models that could be built: a grid asks for the same one with many seeds and placements
+
+
+def build_model(config: Config) -> Model:
+    """The model of a configuration, with weights from torch's global generator."""
+    kind = ViT if config.model == VIT else Baseline
+    return kind(**arguments(config))
+
+
+def model_without_numbers(config: Config) -> Model:
+    """The same on the device "meta": sizes alone, in no time and no memory."""
+    with torch.device("meta"):
+        return build_model(config)
+
+
+def check_model(config: Config) -> None:
+    """Build the model without its numbers, so that a wrong option shows before anything runs.
+
+    Raises:
+        ValueError: the model refuses its arguments, or is a baseline with a parameter that it would not read.
+    """
+    if config.model != VIT:
+        refuse_unread(config)
+    options = config.options  # a broken JSON text has its own message
+    try:
+        found = repr((config.model, arguments(config)))
+        if found not in _BUILT:
+            model_without_numbers(config)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"model: got {config.model!r}, which needs the package {error.name}; "
+                         "install translution-book[experiments]") from error
+    except (TypeError, ValueError) as error:
+        who = f"mixer {config.mixer!r}" if config.model == VIT else f"model {config.model!r}"
+        raise ValueError(f"the model cannot be built with {who}, mixer_options {options} and "
+                         f"{config.sizes}: {error}") from error
+    _BUILT.add(found)
+
+
+def refuse_unread(config: Config) -> None:
+    """Raise a ValueError for parameters of a ViT at a model that does not read them: they would seem to matter."""
+    names = ["mixer", "encoding", "absolute_embedding"]
+    if config.model in CONVOLUTIONAL:
+        names += ["mixer_options", "architecture", "depth", "heads", "ff", "pool"]
+    given = [name for name in names if name in config.chosen()]
+    if given:
+        raise ValueError(f"{given[0]}: got {getattr(config, given[0])!r} with model {config.model!r}, which does not "
+                         f"read it; expected it at its default, {config.defaults()[given[0]]!r}")
+
+
+def arguments(config: Config) -> dict[str, Any]:
+    """What the model is built from."""
+    picture = {"image_size": config.canvas, "channels": config.channels, "classes": config.classes}
+    if config.model in CONVOLUTIONAL:
+        return {"name": config.model, **picture, "dim": config.dim or WIDTH}
+    sizes = {"patch_size": config.patch_size, "pool": config.pool, **asdict(config.sizes)}
+    if config.model != VIT:
+        return {"name": config.model, **picture, "dim": sizes.pop("dim"), "sizes": sizes, **config.options}
+    mixer = config.mixers[0] if len(config.mixers) == 1 else config.mixers
+    return {**picture, **sizes, "mixer": mixer, "absolute": config.absolute_embedding or None,
+            "encoding": config.encoding, **config.options}
