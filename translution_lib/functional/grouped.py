@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from translution_lib.functional.checks import autocast_together
+from translution_lib.functional.eager import eager
 from translution_lib.functional.grouped_scores import Scores
 from translution_lib.functional.grouped_values import Values
 from translution_lib.functional.groups import Pairs, pairs_on
@@ -31,7 +32,7 @@ def _without_autocast(device: str) -> AbstractContextManager:
     return nullcontext() if device == "meta" else torch.autocast(device, enabled=False)
 
 
-@torch.compiler.disable
+@eager
 def pair_scores(s: Float[Tensor, "b n c1"], t: Float[Tensor, "b n c2"], w_q: Tensor | None, w_k: Tensor | None,
                 relations: Relations, heads: int) -> Float[Tensor, "b h n n"]:
     """Return q_ij · k_ji for every unmasked pair and head, zero elsewhere; not scaled.
@@ -48,7 +49,7 @@ def pair_scores(s: Float[Tensor, "b n c1"], t: Float[Tensor, "b n c2"], w_q: Ten
         return Scores.apply(s, t, w_q, w_k, pairs, heads, keep)[0]
 
 
-@torch.compiler.disable
+@eager
 def pair_values(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"], w: Float[Tensor, "r c e"],
                 relations: Relations) -> Float[Tensor, "b n e"]:
     """Return Σ_j α_ij x_j W[relation of ij], each head weighting its own slice of the channels of W."""
