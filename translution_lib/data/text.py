@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from translution_lib.data import checksums, huggingface, parquet
+from translution_lib.data import checksums, grammar, huggingface, parquet
 from translution_lib.data.sources import folder, refuse_split
 from translution_lib.data.tokenisers import BytePairs, Characters, Tokeniser
 from translution_lib.data.tokens import TokenSet, pack, read_pack
@@ -47,7 +47,7 @@ def load_text(
 
     Args:
         name: "tinyshakespeare" (splits "train", "validation"), "wikitext-2" (and "test"), "openwebtext" ("train",
-            "validation"), or the path of a text file in UTF-8 ("train", "validation").
+            "validation"), "grammar" (likewise; it needs no file), or the path of a text file in UTF-8 (likewise).
         split: of the text.
         root: the folder with the files, or one with a folder `name` or `text` in it; for OpenWebText parquet files
             with a column `text`, or `.txt` files, one a document. Its tokens are kept there too.
@@ -72,10 +72,22 @@ def load_text(
     return TokenSet(tokens, tokeniser.size, name, split, sha256 | tokeniser.sha256)
 
 
+def tokeniser_of(name: str, split: str, root: str | Path = "", kind: str = "characters",
+                 vocabulary: str | Path = "") -> Tokeniser:
+    """What `load_text` made a split's tokens with; arguments and errors are the same."""
+    if kind not in KINDS:
+        raise ValueError(f"kind: got {kind!r}, expected one of {KINDS}")
+    if kind == "byte-pairs":
+        return BytePairs(vocabulary)
+    return Characters(read_parts(name, root, split, every=True)[0].values())
+
+
 def read_parts(
     name: str, root: str | Path, split: str, every: bool
 ) -> tuple[dict[str, str], dict[str, str]]:
     """The text of the split, with `every` of each that is there, and checksums of the files."""
+    if name == "grammar":
+        return {part: grammar.text(part) for part in grammar.SENTENCES if every or part == split}, checked(split)
     if name not in TEXTS:
         return split_file(Path(name), split)
     source = TEXTS[name]
@@ -90,6 +102,12 @@ def read_parts(
     sha256 = {path.name: verify(source, part, path) for part, path in paths.items()}
     texts = {part: decode(path) for part, path in paths.items()}
     return (halves(texts[""]) if "" in texts else texts), sha256
+
+
+def checked(split: str) -> dict[str, str]:
+    """The checksum of a split of the text that needs no file."""
+    refuse_split(split, grammar.SENTENCES)
+    return grammar.checksum(split)
 
 
 def verify(source: TextSource, part: str, path: Path) -> str:

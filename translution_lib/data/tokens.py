@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,17 @@ class TokenSet:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def first(self, count: int) -> "TokenSet":
+        """The first `count` tokens; 0 means all of them.
+
+        Raises:
+            ValueError: `count` is negative or larger than the set.
+        """
+        if not 0 <= count <= len(self):
+            where = f"{len(self)}, the tokens of {self.name}'s {self.split} split"
+            raise ValueError(f"count: got {count}, expected 0 (all) to {where}")
+        return replace(self, tokens=self.tokens[: count or None])
 
     def windows(self, start: Int64[Tensor, " b"], length: int) -> tuple[Int64[Tensor, "b n"], Int64[Tensor, "b n"]]:
         """Inputs and targets: `length` tokens from each start, and the same one token later.

@@ -4,11 +4,13 @@ from collections.abc import Iterator
 
 import torch
 from jaxtyping import Float, Int64
-from torch import Tensor, nn
+from torch import Tensor
 
 from translution_lib.data import ImageSet, corners, paste
+from translution_lib.data.lazy_images import LazyImages
 from translution_lib.experiments.image_classification import ImageClassificationConfig
 from translution_lib.experiments.seeds import derive, generator
+from translution_lib.experiments.streaming import StreamedBatches, centred
 
 Batch = tuple[Float[Tensor, "b ch H W"], Int64[Tensor, " b"]]
 
@@ -30,9 +32,12 @@ def placed(
 
 
 def in_order(
-    config: ImageClassificationConfig, images: ImageSet, placement: str, positions: torch.Generator
+    config: ImageClassificationConfig, images: ImageSet | LazyImages, placement: str, positions: torch.Generator
 ) -> Iterator[Batch]:
     """The whole set in the order of its numbers, a batch at a time."""
+    if isinstance(images, LazyImages):
+        yield from centred(config, images)
+        return
     corner = places_of(config, images, placement, positions)
     for index in torch.arange(len(images)).split(config.batch_size):
         yield placed(config, images, corner, index)
@@ -75,11 +80,8 @@ class EpochBatches:
         return augment(inputs, self.config.augment, seed=seed, first=first, total=len(self.steps[step]))
 
 
-def forward(
-    config: ImageClassificationConfig, model: nn.Module, inputs: Float[Tensor, "b ch H W"]
-) -> Float[Tensor, "b k"]:
-    """Logits in float32; with precision "bfloat16" the model runs under autocast."""
-    kind = torch.device(config.device).type
-    with torch.autocast(kind, dtype=torch.bfloat16, enabled=config.precision == "bfloat16"):
-        logits: Tensor = model(inputs)
-    return logits.float()
+def epoch_batches(
+    config: ImageClassificationConfig, images: ImageSet | LazyImages, epoch: int
+) -> EpochBatches | StreamedBatches:
+    """The steps of one epoch, of images in memory or of pictures on the disk."""
+    return (StreamedBatches if isinstance(images, LazyImages) else EpochBatches)(config, images, epoch)

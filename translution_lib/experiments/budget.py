@@ -9,19 +9,20 @@ from math import expm1, inf, log1p, sqrt
 
 from translution_lib import cost
 from translution_lib.experiments.grids.plan import images
-from translution_lib.experiments.image_classification import ImageClassificationConfig, model_without_numbers
-from translution_lib.models import ViTConfig
+from translution_lib.experiments.kinds import AnyConfig, kind_of
+from translution_lib.models import GPTConfig, ViTConfig
 
 PASSES = 3
 """A training step in forward runs: forward, and two products of the same size for each in backward."""
 
 
-def model_of(config: ImageClassificationConfig) -> ViTConfig:
+def model_of(config: AnyConfig) -> ViTConfig | GPTConfig:
     """The configuration of a run's model, which is not given any numbers."""
-    return model_without_numbers(config).config
+    found: ViTConfig | GPTConfig = kind_of(config).skeleton(config).config
+    return found
 
 
-def operations(config: ImageClassificationConfig, model: ViTConfig | None = None) -> float:
+def operations(config: AnyConfig, model: ViTConfig | GPTConfig | None = None) -> float:
     """Floating-point operations of a run, a multiply–add counted as two (eq-cluster-hours).
 
     Args:
@@ -31,7 +32,7 @@ def operations(config: ImageClassificationConfig, model: ViTConfig | None = None
     return 2.0 * PASSES * cost.macs_products(model or model_of(config)) * images(config)
 
 
-def hours(config: ImageClassificationConfig, rate: float, model: ViTConfig | None = None) -> float:
+def hours(config: AnyConfig, rate: float, model: ViTConfig | GPTConfig | None = None) -> float:
     """GPU-hours of a run on devices that sustain ``rate`` operations a second.
 
     Raises:

@@ -15,14 +15,24 @@ from typing import Annotated
 import torch
 import typer
 
-from translution_lib.experiments.grids import Grid, Status, comparison, grid_files, read_grid, report, status
+from translution_lib.experiments.grids import (
+    Grid,
+    Status,
+    comparison,
+    find,
+    grid_files,
+    read_file,
+    read_grid,
+    report,
+    status,
+)
 from translution_lib.experiments.grids.changes import parse_changes
 from translution_lib.experiments.grids.execute import Failed, placed
 from translution_lib.experiments.grids.execute import run as execute
 from translution_lib.experiments.grids.plan import predict
 from translution_lib.experiments.grids.status import DONE, FAILED
 from translution_lib.experiments.grids.store import find_record, store_of
-from translution_lib.experiments.image_classification import ImageClassificationConfig
+from translution_lib.experiments.kinds import AnyConfig, kind_named, kind_of
 from translution_lib.experiments.records import read_record
 from translution_lib.experiments.signals import Interrupted
 
@@ -59,7 +69,8 @@ def chosen(grid: str, profile: str, device: str = "", changes: Sequence[str] | N
     Raises:
         ValueError: something in it is not known, or not allowed; the message lists the choices.
     """
-    own = {**parse_changes(changes or ()), **({"device": device} if device else {})}
+    kind = kind_named(read_file(find(grid)).experiment)
+    own = {**parse_changes(changes or (), kind), **({"device": device} if device else {})}
     return read_grid(grid, profile, own).select(rows or (), methods or (), seeds or ())
 
 
@@ -94,7 +105,7 @@ def one_by_one(left: Sequence[Status], store: Path) -> bool:
     return all(outcomes)
 
 
-def attempt(config: ImageClassificationConfig, store: Path, number: str) -> bool:
+def attempt(config: AnyConfig, store: Path, number: str) -> bool:
     """One run; an error is printed and stops no other run."""
     typer.echo(f"{number} {config.name}")
     try:
@@ -105,8 +116,7 @@ def attempt(config: ImageClassificationConfig, store: Path, number: str) -> bool
     except (Failed, ValueError, OSError) as error:
         typer.echo(f"  {type(error).__name__}: {error}", err=True)
         return False
-    found = ", ".join(f"{name} {100 * one.accuracy:.2f} %" for name, one in record.evaluations.items())
-    typer.echo(f"  {found} in {report.duration(record.seconds['total'])}")
+    typer.echo(f"  {report.outcome(record)} in {report.duration(record.seconds['total'])}")
     return True
 
 
@@ -139,16 +149,17 @@ def check_scheduler(scheduler: str, jobs: int) -> str | None:
 def rooted(one: Status, data_root: str) -> Status:
     """The run with the folder of its data."""
     own = {**one.config.model_dump(), "data_root": data_root}
-    return replace(one, config=placed(ImageClassificationConfig.of(own), None))
+    return replace(one, config=placed(type(one.config).of(own), None))
 
 
-def check_machine(configs: Sequence[ImageClassificationConfig], here: bool) -> None:
+def check_machine(configs: Sequence[AnyConfig], here: bool) -> None:
     """Refuse what would fail in every run: no data, or no GPU.
 
     Raises:
         ValueError: the message says what is missing.
     """
-    need = sorted({config.data for config in configs if config.data != "digits" and config.data_source == "folder"})
+    need = sorted({config.data for config in configs
+                   if config.data not in kind_of(config).embedded and config.data_source == "folder"})
     root = configs[0].data_root if configs else ""
     if need and not root:
         raise ValueError(f"data_root: got nothing, expected the folder with {', '.join(need)} (--data-root FOLDER)")

@@ -1,7 +1,9 @@
-"""How sure a measured proportion is."""
+"""How sure a measured proportion is, and a measured mean."""
 
+import math
+from collections.abc import Sequence
 from math import sqrt
-from statistics import NormalDist
+from statistics import NormalDist, mean, stdev
 
 
 def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -27,3 +29,57 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tu
     scale = 1 + z * z / n
     # min and max undo rounding: with every success the upper end is exactly 1.
     return max(0.0, min(p, (centre - margin) / scale)), min(1.0, max(p, (centre + margin) / scale))
+
+
+def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float, tuple[float, float]]:
+    """The mean of independent values, its standard error s / √n, and the interval mean ± t · error by Student's law.
+
+    Raises:
+        ValueError: fewer than two values, which have no spread, or a confidence outside (0, 1).
+    """
+    if len(values) < 2:
+        raise ValueError(f"values: got {len(values)}, expected at least 2")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence: got {confidence}, expected a number between 0 and 1")
+    centre, error = mean(values), stdev(values) / sqrt(len(values))
+    margin = student_quantile((1 + confidence) / 2, len(values) - 1) * error
+    return centre, error, (centre - margin, centre + margin)
+
+
+def student_cdf(t: float, degrees: int) -> float:
+    """Return P(T ≤ t) of Student's law with a whole number ν of degrees of freedom, by its finite sum.
+
+    With θ = arctan(t/√ν): for even ν, P(|T| ≤ t) = sin θ Σ_k c_k cos²ᵏθ with c_0 = 1, c_k = c_(k−1) (2k − 1)/2k; for
+    odd ν, (2/π)(θ + sin θ cos θ Σ_k d_k cos²ᵏθ) with d_0 = 1, d_k = d_(k−1) 2k/(2k + 1); ⌊ν/2⌋ terms.
+    """
+    angle = math.atan(t / math.sqrt(degrees))
+    odd = degrees % 2
+    term, total = 1.0, 0.0
+    for k in range(degrees // 2):
+        if k:
+            term *= (2 * k - 1 + odd) / (2 * k + odd) * math.cos(angle) ** 2
+        total += term
+    if odd:
+        inside = (angle + math.sin(angle) * math.cos(angle) * total) * 2 / math.pi
+    else:
+        inside = math.sin(angle) * total
+    return (1 + inside) / 2
+
+
+def student_quantile(p: float, degrees: int) -> float:
+    """Return the t with P(T ≤ t) = p ≥ ½, by bisection.
+
+    Raises:
+        ValueError: p outside [½, 1), or no degrees of freedom.
+    """
+    if not 0.5 <= p < 1:
+        raise ValueError(f"p must be at least 0.5 and below 1, got {p!r}")
+    if degrees < 1:
+        raise ValueError(f"degrees must be at least 1, got {degrees!r}")
+    low, high = 0.0, 1.0
+    while student_cdf(high, degrees) < p:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_cdf(middle, degrees) < p else (low, middle)
+    return (low + high) / 2

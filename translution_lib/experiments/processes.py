@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from translution_lib.experiments.checkpoint import Keeper
-from translution_lib.experiments.image_classification import ImageClassificationConfig
+from translution_lib.experiments.kinds import AnyConfig, kind_of
 from translution_lib.experiments.records import Epoch
 from translution_lib.experiments.signals import Interrupted, stop_on_signals
 from translution_lib.experiments.training import Progress
@@ -25,7 +25,7 @@ PATIENCE = 10.0  # seconds for processes that nobody needs any more
 
 
 def train_in_processes(
-    config: ImageClassificationConfig,
+    config: AnyConfig,
     model: nn.Module,
     keeper: Keeper,
     after_epoch: Callable[[Epoch], None] | None = None,
@@ -60,16 +60,16 @@ def train_in_processes(
     return finished(model, keeper, after_epoch)
 
 
-def check_devices(config: ImageClassificationConfig) -> None:
+def check_devices(config: AnyConfig) -> None:
     """Raise a ValueError where there are fewer GPUs than processes."""
     if config.device.startswith("cuda") and torch.cuda.device_count() < config.processes:
         raise ValueError(f"processes: got {config.processes}, but torch finds {torch.cuda.device_count()} GPU(s)")
 
 
-def command(config: ImageClassificationConfig, path: Path) -> list[str]:
+def command(config: AnyConfig, path: Path) -> list[str]:
     """What starts the processes."""
     return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(config.processes),
-            "-m", "translution_lib.experiments.worker", str(path)]
+            "-m", "translution_lib.experiments.worker", str(path), kind_of(config).name]
 
 
 def finished(model: nn.Module, keeper: Keeper, after_epoch: Callable[[Epoch], None] | None = None) -> Progress:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import translution_lib
 from translution_lib.experiments.configuration import Configuration
@@ -44,8 +44,45 @@ class Evaluation(_Part):
     outcomes: str = ""
 
 
+class TextEvaluation(_Part):
+    """Test text in windows of one length: the mean loss of the next token, and how sure it is.
+
+    Attributes:
+        length: tokens of a window.
+        tokens: how many were predicted, the same for all lengths.
+        blocks: of successive tokens, which the error takes as independent.
+        block: tokens of a block.
+        loss: mean cross-entropy, in nats a token.
+        error: its standard error, from the spread of the blocks' means.
+        perplexity: exp(loss).
+        perplexity_error: perplexity · error (delta method).
+        interval: of the perplexity, exp(loss ± t · error), by Student's law.
+        confidence: of the interval.
+        bits_per_character: the loss in bits, over the characters that the predicted tokens stand for.
+        accuracy: share of tokens whose most probable prediction was right.
+        places: mean loss in successive quarters of a context, from the start of the windows to their end.
+        how: the window lies "within" the context in training; or beyond it with an encoding that is "native" to any
+            length, or by the rule "clip" or "window" of `lengths.how`.
+    """
+
+    length: int
+    tokens: int
+    blocks: int
+    block: int
+    loss: float
+    error: float
+    perplexity: float
+    perplexity_error: float
+    interval: tuple[float, float]
+    confidence: float
+    bits_per_character: float
+    accuracy: float
+    places: tuple[float, ...]
+    how: str
+
+
 class DataSource(_Part):
-    """What was read: the number of images used, and checksums of the uncompressed content."""
+    """What was read: the number of images or tokens used, and checksums of the uncompressed content."""
 
     name: str
     split: str
@@ -63,10 +100,13 @@ class Record(_Part):
         parameters: the configuration, without the places of files.
         seed: the run's.
         model: the model's own configuration.
-        cost: parameters, and multiply–adds of one image as the papers print them and in truth.
+        cost: parameters, and multiply–adds of one image or window of text, as the papers print them and in truth.
         evaluations: for each placement of the test images, and for each shift of those of one class.
+        texts: for each length of the windows of a test text that the model reads.
+        cannot: why, for each length that it does not read.
+        sample: a text written by the model; empty where none was asked for.
         curve: the training, epoch by epoch.
-        data: training and test images.
+        data: what was trained and tested on.
         versions: of Python and the packages.
         source: git commit of the library and whether it was changed since (`dirty`); None without git.
         device: kind, model and threads.
@@ -74,6 +114,7 @@ class Record(_Part):
         resumed: how often the training went on from a checkpoint.
         peak_memory: bytes, of the process and of the device's tensors.
         date: UTC, when the run ended.
+        learnt: what single numbers of the layers have become, by layer and name, a line for each head (`learnt.py`).
     """
 
     schema_version: Literal[2] = 2
@@ -84,6 +125,9 @@ class Record(_Part):
     model: Mapping[str, Any]
     cost: Mapping[str, int]
     evaluations: Mapping[str, Evaluation]
+    texts: Mapping[str, TextEvaluation] = Field(default_factory=dict)
+    cannot: Mapping[str, str] = Field(default_factory=dict)
+    sample: str = ""
     curve: tuple[Epoch, ...]
     data: Mapping[str, DataSource]
     versions: Mapping[str, str]
@@ -93,11 +137,14 @@ class Record(_Part):
     resumed: int
     peak_memory: Mapping[str, int | None]
     date: str
+    learnt: Mapping[str, list[list[float]]] = Field(default_factory=dict)
 
     def write(self, folder: str | Path) -> Path:
         """Write the record to `folder` as `<name>.json`: whole or not at all."""
         path = Path(folder) / f"{self.name}.json"
-        text = json.dumps(self.model_dump(mode="json"), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        unused = {name for name in ("texts", "cannot", "sample", "learnt") if not getattr(self, name)}
+        content = self.model_dump(mode="json", exclude=unused)
+        text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         write_atomically(path, lambda partial: partial.write_text(text, encoding="utf-8"))
         return path
 

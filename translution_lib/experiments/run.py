@@ -1,4 +1,4 @@
-"""One run of the image classification experiment, from its parameters to its record."""
+"""One run of an experiment, from its parameters to its record."""
 
 import json
 import threading
@@ -12,20 +12,17 @@ from typing import Any
 
 import torch
 
-from translution_lib import cost
-from translution_lib.data import ImageSet, digits, load
 from translution_lib.experiments import environment
 from translution_lib.experiments.checkpoint import Keeper
-from translution_lib.experiments.evaluation import evaluate
+from translution_lib.experiments.costs import costs
 from translution_lib.experiments.files import checkpoint_folder, lock_file, require_writable
-from translution_lib.experiments.image_classification import ImageClassificationConfig, build_model
+from translution_lib.experiments.kinds import AnyConfig, Kind, kind_of
+from translution_lib.experiments.learnt import learnt
 from translution_lib.experiments.lock import hold
 from translution_lib.experiments.processes import train_in_processes
-from translution_lib.experiments.records import DataSource, Epoch, Evaluation, Record, read_record
+from translution_lib.experiments.records import Epoch, Evaluation, Record, TextEvaluation, read_record
 from translution_lib.experiments.seeds import derive
-from translution_lib.experiments.shifts import evaluate_shifts, shiftable
 from translution_lib.experiments.training import train
-from translution_lib.models import ViT
 
 HELD: dict[tuple[Path, int], ExitStack] = {}
 """Locks of the runs that this process has begun, by file and thread."""
@@ -40,19 +37,22 @@ class Run:
     the lock is freed by the system where the process ends before, and passes on where the same thread begins anew.
     """
 
-    config: ImageClassificationConfig
+    config: AnyConfig
     folder: Path
     source: dict[str, Any] | None  # the commit, looked up at the start: the files may change while a run lasts
     started: float = field(default_factory=perf_counter)
-    sets: dict[str, ImageSet] = field(default_factory=dict)
+    sets: dict[str, Any] = field(default_factory=dict)
     curve: list[Epoch] = field(default_factory=list)
     resumed: int = 0
     evaluations: dict[str, Evaluation] = field(default_factory=dict)
+    texts: dict[str, TextEvaluation] = field(default_factory=dict)
+    cannot: dict[str, str] = field(default_factory=dict)
+    sample: str = ""
     evaluation_seconds: float = 0.0
-    model: ViT | None = None
+    model: Any = None
 
     @classmethod
-    def begin(cls, config: ImageClassificationConfig) -> "Run":
+    def begin(cls, config: AnyConfig) -> "Run":
         """Check what depends on the machine, before anything is computed.
 
         Raises:
@@ -70,36 +70,36 @@ class Run:
         return cls(config, folder, environment.commit())
 
     @property
+    def kind(self) -> Kind:
+        """The kind of experiment."""
+        return kind_of(self.config)
+
+    @property
     def keeper(self) -> Keeper:
         """Of the checkpoints, in a folder beside the record."""
         config = self.config
         return Keeper(checkpoint_folder(self.folder, config.name), config.fingerprint(),
                       minutes=config.checkpoint_minutes, steps=config.checkpoint_steps)
 
-    def load(self) -> dict[str, ImageSet]:
-        """Training and test images, read and checked.
+    def load(self) -> dict[str, Any]:
+        """What is trained and tested on, by "train" and "test", read and checked.
 
         Raises:
-            ValueError: data that are not what they should be, or no test image that can be shifted as configured.
+            ValueError: data that are not what they should be, or that do not serve what is configured.
         """
-        limits = {"train": self.config.train_samples, "test": self.config.test_samples}
-        self.sets = {split: load_split(self.config, split).first(limit) for split, limit in limits.items()}
-        if self.config.shift:
-            shiftable(self.config, self.sets["test"])  # said before hours of training
+        self.sets = self.kind.load(self.config)
         return self.sets
 
-    def build(self) -> ViT:
+    def build(self) -> Any:
         """The model, its initial weights decided by the seed alone."""
         torch.manual_seed(derive(self.config.seed, "weights"))
-        self.model = build_model(self.config).to(self.config.device)
+        self.model = self.kind.build(self.config, self.sets).to(self.config.device)
         return self.model
 
     @property
     def costs(self) -> dict[str, int]:
-        """Parameters, and multiply–adds of one image, as the papers count them and all of them."""
-        model = self._built()
-        return {"parameters": cost.parameters(model), "macs_as_printed": cost.macs_as_printed(model),
-                "macs_true": cost.macs_true(model)}
+        """Parameters, and multiply–adds of one image or window of text, as the papers count them and all of them."""
+        return costs(self.config, self._built())
 
     def train(self, after_epoch: Callable[[Epoch], None] | None = None) -> list[Epoch]:
         """Train, or go on training where a killed run stopped."""
@@ -110,13 +110,13 @@ class Run:
         self.curve, self.resumed = done.epochs, done.resumed
         return self.curve
 
-    def evaluate(self) -> dict[str, Evaluation]:
-        """Test images in each placement, and where configured under shifts."""
-        start, model, images = perf_counter(), self._built(), self.sets["test"]
-        shifts = evaluate_shifts(self.config, model, images) if self.config.shift else {}
-        self.evaluations = {**evaluate(self.config, model, images), **shifts}
+    def evaluate(self) -> dict[str, Any]:
+        """Test images in each placement, or a test text in windows of each length."""
+        start, model = perf_counter(), self._built()
+        for name, found in self.kind.measure(self.config, model, self.sets["test"]).items():
+            setattr(self, name, found)
         self.evaluation_seconds = perf_counter() - start
-        return self.evaluations
+        return {**self.evaluations, **self.texts}
 
     def finish(self) -> Record:
         """Write the record, then remove the checkpoints and free the lock."""
@@ -138,13 +138,13 @@ class Run:
         """What there is to say about the finished run."""
         config, model = self.config, self._built()
         return Record(
-            experiment="image-classification", name=config.name, parameters=config.parameters(), seed=config.seed,
+            experiment=self.kind.name, name=config.name, parameters=config.parameters(), seed=config.seed,
             model=json.loads(json.dumps(asdict(model.config))), cost=self.costs,
-            evaluations=self.evaluations, curve=tuple(self.curve),
-            data={split: describe(images) for split, images in self.sets.items()},
+            evaluations=self.evaluations, texts=self.texts, cannot=self.cannot, sample=self.sample,
+            curve=tuple(self.curve), data={part: self.kind.describe(one) for part, one in self.sets.items()},
             versions=environment.versions(), source=self.source, device=environment.device(config.device),
             seconds=self._seconds(), resumed=self.resumed, peak_memory=environment.peak_memory(config.device),
-            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            date=datetime.now(UTC).isoformat(timespec="seconds"), learnt=learnt(model),
         )
 
     def _seconds(self) -> dict[str, float]:
@@ -154,7 +154,7 @@ class Run:
         total = max(here, training + self.evaluation_seconds) if self.resumed else here
         return {"train": training, "evaluation": self.evaluation_seconds, "total": total}
 
-    def _built(self) -> ViT:
+    def _built(self) -> Any:
         if self.model is None:
             raise RuntimeError("call build() first")
         return self.model
@@ -174,27 +174,10 @@ def free(lock: Path) -> None:
         stack.close()
 
 
-def refuse_other(config: ImageClassificationConfig, path: Path) -> None:
+def refuse_other(config: AnyConfig, path: Path) -> None:
     """Raise a ValueError rather than replace another run's record; the same run may be repeated."""
     if not path.exists():
         return
-    other = ImageClassificationConfig.of(read_record(path).parameters)
+    other = type(config).of(read_record(path).parameters)
     if other.fingerprint() != config.fingerprint():
         raise ValueError(f"run_name: {path.name} records a run with other parameters; choose another run_name")
-
-
-def load_split(config: ImageClassificationConfig, split: str) -> ImageSet:
-    """One split of the configured data set.
-
-    Raises:
-        ValueError: no folder where one is needed, or files that are not what they should be.
-        FileNotFoundError: a file is missing.
-    """
-    if config.data == "digits":
-        return digits(split, size=config.image_size)
-    return load(config.data, split, config.data_root, config.data_source).scaled(config.image_size)
-
-
-def describe(images: ImageSet) -> DataSource:
-    """What a record says about a split."""
-    return DataSource(name=images.name, split=images.split, samples=len(images), sha256=dict(images.sha256))

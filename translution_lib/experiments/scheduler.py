@@ -24,7 +24,7 @@ import translution_lib
 from translution_lib.experiments import lock
 from translution_lib.experiments.files import lock_file, require_writable
 from translution_lib.experiments.grids import execute
-from translution_lib.experiments.image_classification import ImageClassificationConfig
+from translution_lib.experiments.kinds import IMAGES, AnyConfig, kind_named, kind_of
 from translution_lib.experiments.run import Run, free
 from translution_lib.experiments.signals import Interrupted
 
@@ -48,7 +48,7 @@ class Outcome:
         worker: process and machine that finished it; empty where none had to.
     """
 
-    config: ImageClassificationConfig
+    config: AnyConfig
     state: State
     error: str = ""
     worker: str = ""
@@ -60,7 +60,7 @@ class Outcome:
 
 
 def run_all(
-    configs: Sequence[ImageClassificationConfig], store: str | Path, *, address: str | None = None, workers: int = 2,
+    configs: Sequence[AnyConfig], store: str | Path, *, address: str | None = None, workers: int = 2,
     progress: bool = True, notebooks: bool = True,
 ) -> list[Outcome]:
     """Run what has no record yet on a Dask cluster; one that fails stops no other.
@@ -97,9 +97,9 @@ def run_all(
     return [outcomes[config.name] for config in configs]
 
 
-def by_name(configs: Sequence[ImageClassificationConfig], store: str | Path) -> dict[str, ImageClassificationConfig]:
+def by_name(configs: Sequence[AnyConfig], store: str | Path) -> dict[str, AnyConfig]:
     """The runs by name, each once, with whole paths: a worker may have another working folder."""
-    runs: dict[str, ImageClassificationConfig] = {}
+    runs: dict[str, AnyConfig] = {}
     for config in configs:
         placed = execute.placed(config, store)
         if runs.setdefault(config.name, placed).fingerprint() != placed.fingerprint():
@@ -107,13 +107,13 @@ def by_name(configs: Sequence[ImageClassificationConfig], store: str | Path) -> 
     return runs
 
 
-def recorded(config: ImageClassificationConfig) -> bool:
+def recorded(config: AnyConfig) -> bool:
     """Whether the store has the run's record, and it is valid."""
     return execute.valid_record(config, Path(config.results_dir)) is not None
 
 
 def spread(
-    configs: Sequence[ImageClassificationConfig], address: str | None, workers: int, notebooks: bool,
+    configs: Sequence[AnyConfig], address: str | None, workers: int, notebooks: bool,
 ) -> Iterator[Outcome]:
     """Hand the runs out; their outcomes, in the order in which they end.
 
@@ -124,8 +124,8 @@ def spread(
     with reached(address, workers, processes) as client:
         refuse_threads(client)
         version = translution_lib.__version__
-        sent = {client.submit(perform, config.model_dump(), version, notebooks, key=key(config)): config
-                for config in configs}
+        sent = {client.submit(perform, config.model_dump(), version, notebooks, experiment=kind_of(config).name,
+                              key=key(config)): config for config in configs}
         try:
             for future in as_completed(list(sent), loop=client.loop):
                 yield outcome(future, sent.pop(future))
@@ -134,12 +134,12 @@ def spread(
             client.cancel(list(sent))
 
 
-def key(config: ImageClassificationConfig) -> tuple[str, str, str]:
+def key(config: AnyConfig) -> tuple[str, str, str]:
     """What Dask knows a run by: two callers who ask for the same run into the same folder share it."""
     return (TASK, config.name, f"{config.fingerprint()} in {config.results_dir}")
 
 
-def outcome(future: Future, config: ImageClassificationConfig) -> Outcome:
+def outcome(future: Future, config: AnyConfig) -> Outcome:
     """What a finished future says, and whether its record has arrived here."""
     if future.status != "finished":
         return Outcome(config, "failed", describe(future.exception() if future.status == "error" else None))
@@ -205,6 +205,7 @@ def refuse_threads(client: Client) -> None:
 
 def perform(
     parameters: Mapping[str, Any], version: str, notebooks: bool = True, patience: float = PATIENCE,
+    experiment: str = IMAGES.name,
 ) -> tuple[State, str, str]:
     """What a worker does: one run. An error is an answer, so that Dask does not take it for one of its own.
 
@@ -216,14 +217,14 @@ def perform(
         if version != translution_lib.__version__:
             raise ValueError(f"translution_lib is {translution_lib.__version__} there, expected {version}")
         with _one_at_a_time:
-            return run_free(ImageClassificationConfig.of(parameters), notebooks, patience), "", worker
+            return run_free(kind_named(experiment).config.of(parameters), notebooks, patience), "", worker
     except Interrupted as stopped:
         raise Reschedule from stopped
     except Exception as error:
         return "failed", describe(error), worker
 
 
-def run_free(config: ImageClassificationConfig, notebooks: bool, patience: float) -> State:
+def run_free(config: AnyConfig, notebooks: bool, patience: float) -> State:
     """Run as soon as no other process holds the run; found, where that one finished it."""
     held, end = lock_file(Path(config.results_dir), config.name), monotonic() + patience
     while True:

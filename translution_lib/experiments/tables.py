@@ -25,8 +25,14 @@ def parameter(name: str) -> Column:
     return lambda record: str(record.parameters[name])
 
 
+def method(record: Record) -> str:
+    """The mixer, or the model where it has none."""
+    found = record.parameters
+    return str(found["mixer"] if found.get("model", "vit") == "vit" else found["model"])
+
+
 COLUMNS: Mapping[str, Column] = {
-    "mixer": parameter("mixer"),
+    "mixer": method,
     "parameters": lambda record: f"{record.cost['parameters']:,}",
     "trained on": parameter("train_placement"),
     "static, % [95 % interval]": percent("static"),
@@ -94,6 +100,7 @@ def provenance(record: Record) -> str:
     source = record.source
     code = f"commit {source['commit'][:10]}" if source else "no commit known"
     code += " with changes" if source and source["dirty"] else ""
-    data = ", ".join(f"{one.samples:,} {split} images of {one.name}" for split, one in record.data.items())
+    unit = "tokens" if record.texts or record.cannot else "images"
+    data = ", ".join(f"{one.samples:,} {split} {unit} of {one.name}" for split, one in record.data.items())
     return (f"{record.name}: {record.date[:10]}, {code}, torch {record.versions['torch']}, {record.device['model']}, "
             f"seed {record.seed}, {data}, {record.seconds['total']:.0f} s")

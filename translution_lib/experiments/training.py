@@ -1,4 +1,4 @@
-"""Training a classifier of placed images with Lightning Fabric: it can be stopped after any step, and goes on there."""
+"""Training with Lightning Fabric, for any kind of experiment: it can be stopped after any step, and goes on there."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -9,13 +9,10 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 from tqdm.auto import tqdm
 
-from translution_lib.data import ImageSet
-from translution_lib.experiments.batches import EpochBatches
 from translution_lib.experiments.checkpoint import Keeper
-from translution_lib.experiments.image_classification import ImageClassificationConfig
+from translution_lib.experiments.kinds import AnyConfig, kind_of
 from translution_lib.experiments.records import Epoch
 from translution_lib.experiments.seeds import derive
 from translution_lib.experiments.signals import Interrupted, stop_on_signals
@@ -24,12 +21,12 @@ from translution_lib.experiments.states import restore_state, state_of
 PRECISIONS: dict[str, Any] = {"float32": "32-true", "bfloat16": "bf16-mixed"}
 
 
-def learning_rate(config: ImageClassificationConfig, epoch: int) -> float:
+def learning_rate(config: AnyConfig, epoch: int) -> float:
     """A cosine from the configured rate at epoch 0 towards 0 after the last, constant within an epoch."""
     return config.learning_rate * (1 + cos(pi * epoch / config.epochs)) / 2
 
 
-def make_fabric(config: ImageClassificationConfig, **options: Any) -> Fabric:
+def make_fabric(config: AnyConfig, **options: Any) -> Fabric:
     """Fabric on the configured device with the configured precision; `options` for several processes."""
     kind, _, number = config.device.partition(":")
     devices: Any = [int(number or 0)] if kind == "cuda" else 1
@@ -42,7 +39,7 @@ class Progress:
 
     epochs: list[Epoch] = field(default_factory=list)
     step: int = 0  # of the running epoch
-    loss: float = 0.0  # summed over its images
+    loss: float = 0.0  # summed over its examples
     correct: float = 0.0
     seconds: float = 0.0
     resumed: int = 0
@@ -59,9 +56,9 @@ class Progress:
 
 
 def train(
-    config: ImageClassificationConfig,
+    config: AnyConfig,
     model: nn.Module,
-    images: ImageSet,
+    data: Any,
     keeper: Keeper | None = None,
     after_epoch: Callable[[Epoch], None] | None = None,
     fabric: Fabric | None = None,
@@ -73,8 +70,8 @@ def train(
 
     Args:
         config: the run's parameters.
-        model: b ch H W images to b k logits, on the configured device.
-        images: what to place on canvases and train on.
+        model: from a batch of examples to their logits, on the configured device.
+        data: what to train on: images to place on canvases, or a text to cut into windows.
         keeper: of the checkpoints; None keeps none.
         after_epoch: called with each finished epoch.
         fabric: for several processes, in each of which this function is called; by default one on `config.device`.
@@ -88,16 +85,16 @@ def train(
         FloatingPointError: the loss is no longer finite.
     """
     with stop_on_signals() as stop:
-        return Trainer(config, model, images, keeper, fabric or make_fabric(config), stop).run(after_epoch)
+        return Trainer(config, model, data, keeper, fabric or make_fabric(config), stop).run(after_epoch)
 
 
 class Trainer:
     """The state of a training; `run` is the loop."""
 
-    def __init__(self, config: ImageClassificationConfig, model: nn.Module, images: ImageSet, keeper: Keeper | None,
-                 fabric: Fabric, stop: Any) -> None:
-        self.config, self.model, self.images, self.keeper = config, model, images, keeper
-        self.fabric, self.stop = fabric, stop
+    def __init__(self, config: AnyConfig, model: nn.Module, data: Any, keeper: Keeper | None, fabric: Fabric,
+                 stop: Any) -> None:
+        self.config, self.model, self.data, self.keeper = config, model, data, keeper
+        self.fabric, self.stop, self.kind = fabric, stop, kind_of(config)
         compiled: Any = torch.compile(model) if config.compile else model
         self.wrapped = fabric.setup_module(compiled)
         plain = torch.optim.AdamW(self.wrapped.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay,
@@ -105,7 +102,8 @@ class Trainer:
         self.optimizer: Any = fabric.setup_optimizers(plain)
         self.plain = plain
         self.progress = self._restored()
-        self.steps = -(-len(images) // config.batch_size)
+        self.examples = self.kind.examples(config, data)
+        self.steps = -(-self.examples // config.batch_size)
 
     @property
     def step(self) -> int:
@@ -132,7 +130,7 @@ class Trainer:
         for group in self.plain.param_groups:
             group["lr"] = rate
         self.model.train()
-        batches, started = EpochBatches(self.config, self.images, number), perf_counter()
+        batches, started = self.kind.epoch(self.config, self.data, number), perf_counter()
         sums = torch.tensor([progress.loss, progress.correct], dtype=torch.float64) * (self.fabric.global_rank == 0)
         sums = sums.to(self.fabric.device)
         while progress.step < len(batches):
@@ -141,11 +139,11 @@ class Trainer:
             bar.update()
             self._pause(sums, started)
         self._count(sums, started)
-        progress.epochs.append(summary(number, rate, progress, len(self.images), bar))
+        progress.epochs.append(summary(number, rate, progress, self.examples, bar))
         progress.step, progress.loss, progress.correct, progress.seconds = 0, 0.0, 0.0, 0.0
 
-    def _step(self, batches: EpochBatches, epoch: int, step: int) -> Tensor:
-        """One step of the optimizer; summed loss and number right of this process's images."""
+    def _step(self, batches: Any, epoch: int, step: int) -> Tensor:
+        """One step of the optimizer; summed loss and number right of this process's examples."""
         rank, world = self.fabric.global_rank, self.fabric.world_size
         torch.manual_seed(derive(self.config.seed, "step", epoch, step, rank))  # dropout, where a mixer has it
         count, sums = len(batches.steps[step]), torch.zeros(2, dtype=torch.float64, device=self.fabric.device)
@@ -153,7 +151,7 @@ class Trainer:
         self.optimizer.zero_grad()
         for k, (inputs, labels) in enumerate(parts):
             with self.fabric.no_backward_sync(self.wrapped, enabled=world > 1 and k + 1 < len(parts)):
-                loss, correct = summed_loss(self.wrapped, inputs, labels)
+                loss, correct = summed_loss(self.wrapped, inputs, labels, self.kind.sums)
                 self.fabric.backward(loss * (world / count))  # processes average their gradients
             sums += torch.stack([loss.detach().double(), correct.double()])
         self.optimizer.step()
@@ -202,16 +200,16 @@ class Trainer:
         return Progress.of(state["progress"])
 
 
-def summed_loss(model: nn.Module, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy summed over the images, and how many are right.
+def summed_loss(model: nn.Module, inputs: Tensor, labels: Tensor, sums: Callable[..., Any]) -> tuple[Tensor, Tensor]:
+    """Loss summed over the examples, and how many are right, as the experiment's `sums` counts them.
 
-    A part of a step may be without images; its process still takes part, with an empty canvas that counts for nothing.
+    A part of a step may be without examples; its process still takes part, with an empty one that counts for nothing.
     """
     if not len(labels):
         nothing = model(inputs.new_zeros(1, *inputs.shape[1:])).float().sum() * 0
         return nothing, nothing.detach()
-    logits = model(inputs).float()
-    return cross_entropy(logits, labels, reduction="sum"), (logits.argmax(1) == labels).sum()
+    loss, correct = sums(model(inputs).float(), labels)
+    return loss, correct
 
 
 def summary(number: int, rate: float, progress: Progress, n: int, bar: Any) -> Epoch:

@@ -1,6 +1,6 @@
 """One of several processes that train a run together. `processes.py` starts them; each finds its rank around it.
 
-    python -m torch.distributed.run --standalone --nproc-per-node 2 -m translution_lib.experiments.worker CONFIG.json
+    python -m torch.distributed.run --standalone --nproc-per-node 2 -m translution_lib.experiments.worker FILE KIND
 
 Standard input is the line to the process that started them: a byte is the number of a signal, to be answered as if it
 had come to this process; its end means that nobody waits for the result any more.
@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import fully_shard
 
-from translution_lib.experiments.image_classification import ImageClassificationConfig
+from translution_lib.experiments.kinds import IMAGES, AnyConfig, kind_named
 from translution_lib.experiments.run import Run
 from translution_lib.experiments.signals import Interrupted, stop_on_signals
 from translution_lib.experiments.training import make_fabric, train
@@ -29,21 +29,21 @@ ABANDONED = 1  # exit code
 
 
 @record  # so that an error's text is reported as the cause of the failure of all
-def main(path: str) -> None:
-    """Train the run of the configuration in the file `path` and leave its last checkpoint.
+def main(path: str, experiment: str = IMAGES.name) -> None:
+    """Train the run of the configuration in the file `path`, of that kind, and leave its last checkpoint.
 
     Where a signal stops the training, `<path>.stopped` says which, and after what step.
     """
     with stop_on_signals():  # from here on; `train` goes on noting
         threading.Thread(target=listen, daemon=True).start()
-        config = ImageClassificationConfig.of(json.loads(Path(path).read_text(encoding="utf-8")))
+        config = kind_named(experiment).config.of(json.loads(Path(path).read_text(encoding="utf-8")))
         try:
             work(config, together(config))
         except Interrupted as stopped:
             Path(f"{path}.stopped").write_text(f"{stopped.signal} {stopped.step}", encoding="ascii")
 
 
-def work(config: ImageClassificationConfig, fabric: Fabric) -> None:
+def work(config: AnyConfig, fabric: Fabric) -> None:
     """This process's part of the training."""
     fabric.launch()
     if config.threads:
@@ -53,7 +53,7 @@ def work(config: ImageClassificationConfig, fabric: Fabric) -> None:
     train(config, run.build(), run.sets["train"], run.keeper, fabric=fabric)
 
 
-def together(config: ImageClassificationConfig) -> Fabric:
+def together(config: AnyConfig) -> Fabric:
     """Fabric for the configured number of processes: gloo between CPUs, nccl between GPUs."""
     strategy: Strategy = DDPStrategy() if config.strategy == "ddp" else ModelParallelStrategy(
         shard, data_parallel_size=config.processes, tensor_parallel_size=1)
@@ -77,4 +77,4 @@ def listen(descriptor: int = 0) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from translution_lib.mixers.attention import check_sizes
+from translution_lib.functional.checks import check_choice, check_sizes
 from translution_lib.models.blocks import (
     ABSOLUTE,
     architecture,
@@ -17,6 +17,9 @@ from translution_lib.models.blocks import (
     run_blocks,
 )
 from translution_lib.relations import Relations, offsets
+from translution_lib.sharing import bucketed
+
+BEYOND = ("clip", "window")
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,9 @@ class GPTConfig:
     absolute: bool = False
     options: dict = field(default_factory=dict)
     checkpoint: bool = False
+    reach: int | None = None
+    beyond: str = "clip"
+    bucket_offsets: int | None = None
 
     @property
     def tokens(self) -> int:
@@ -41,7 +47,10 @@ class GPTConfig:
 
     def relations(self) -> Relations:
         """Return the causal relation table that all layers share."""
-        return offsets(self.context, causal=True)
+        if self.reach is not None:
+            return offsets(self.context, causal=True, **{self.beyond: self.reach - 1})
+        table = offsets(self.context, causal=True)
+        return table if self.bucket_offsets is None else bucketed(table, self.bucket_offsets)
 
 
 class GPT(nn.Module):
@@ -56,6 +65,11 @@ class GPT(nn.Module):
             "absolute-translution" or "performer-absolute".
         checkpoint: keep the input of every block alone while training, and compute the block again in backward: the
             same outputs and gradients, less memory, one more forward pass.
+        reach: number of offsets that have parameters of their own; by default all of the context.
+        beyond: what holds from the offset ``reach`` on: "clip" (the parameters of the offset reach − 1) or "window" (no
+            token reads so far back).
+        bucket_offsets: so many logarithmic buckets of an offset, as in T5, share parameters each (:func:`bucketed`); by
+            default every offset has its own.
         options: further options of the mixer.
 
     Raises:
@@ -64,13 +78,19 @@ class GPT(nn.Module):
 
     def __init__(self, vocabulary: int, context: int, dim: int, depth: int, heads: int, ff: int,
                  mixer: str | Sequence[str] = "translution", absolute: bool | None = None, checkpoint: bool = False,
+                 reach: int | None = None, beyond: str = "clip", bucket_offsets: int | None = None,
                  **options) -> None:
         super().__init__()
-        check_sizes(vocabulary=vocabulary, context=context, dim=dim, depth=depth)
+        check_sizes(vocabulary=vocabulary, context=context, dim=dim, depth=depth,
+                    **({} if reach is None else {"reach": reach}))
+        check_choice("beyond", beyond, BEYOND)
         check_flag("checkpoint", checkpoint)
+        if reach is not None and bucket_offsets is not None:
+            raise ValueError(f"bucket_offsets must be None where a reach is given, got {bucket_offsets}")
         names = mixer_names(mixer, depth)
         absolute = bool(ABSOLUTE.keys() & set(names)) if absolute is None else absolute
-        self.config = GPTConfig(vocabulary, context, dim, depth, heads, ff, names, absolute, dict(options), checkpoint)
+        self.config = GPTConfig(vocabulary, context, dim, depth, heads, ff, names, absolute, dict(options), checkpoint,
+                                reach, beyond, bucket_offsets)
         self.relations = self.config.relations()
         self.embedding = nn.Embedding(vocabulary, dim)
         self.position = nn.Parameter(torch.randn(context, dim)) if absolute else None

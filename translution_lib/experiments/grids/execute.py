@@ -11,12 +11,11 @@ from translution_lib.experiments.checkpoint import finished
 from translution_lib.experiments.files import checkpoint_folder, lock_file, require_writable
 from translution_lib.experiments.grids.files import home
 from translution_lib.experiments.grids.status import recorded
-from translution_lib.experiments.image_classification import ImageClassificationConfig
+from translution_lib.experiments.kinds import IMAGES, AnyConfig, Kind, kind_of
 from translution_lib.experiments.records import Record, read_record
 from translution_lib.experiments.signals import Interrupted
 
-Config = ImageClassificationConfig
-NOTEBOOKS = {"image-classification": "image_classification.ipynb"}
+Config = AnyConfig
 
 
 class Failed(RuntimeError):
@@ -51,7 +50,7 @@ def run(
         raise ValueError(f"{name}: is being run by {holder}")
     executed, failed = folder / f"{name}.running.ipynb", folder / f"{name}.failed.ipynb"
     try:
-        papermill(config, notebook_path(notebook), executed, progress)
+        papermill(config, notebook_path(notebook, kind_of(config)), executed, progress)
     except BaseException:
         keep(config, executed, failed)
         raise
@@ -64,7 +63,7 @@ def placed(config: Config, store: str | Path | None) -> Config:
     """The configuration with whole paths, so that it means the same in every working folder."""
     root = str(Path(config.data_root).resolve()) if config.data_root else ""
     folder = str(Path(store or config.results_dir).resolve())
-    return Config.of({**config.model_dump(), "results_dir": folder, "data_root": root})
+    return type(config).of({**config.model_dump(), "results_dir": folder, "data_root": root})
 
 
 def valid_record(config: Config, folder: Path) -> Record | None:
@@ -73,13 +72,13 @@ def valid_record(config: Config, folder: Path) -> Record | None:
     return found.record if found is not None else None
 
 
-def notebook_path(notebook: str | Path | None) -> Path:
-    """The notebook to run.
+def notebook_path(notebook: str | Path | None, kind: Kind = IMAGES) -> Path:
+    """The notebook to run: the given one, or that of the kind of experiment.
 
     Raises:
         ValueError: there is none.
     """
-    path = Path(notebook) if notebook is not None else home() / "notebooks" / NOTEBOOKS["image-classification"]
+    path = Path(notebook) if notebook is not None else home() / "notebooks" / kind.notebook
     if not path.is_file():
         raise ValueError(f"notebook: got {str(path)!r}, which is no file")
     return path

@@ -43,20 +43,31 @@ class RowSpec(_Part):
 
 
 class Column(_Part):
-    """A column: further parameters of its runs, the placement they are tested in, and the printed metric beside it.
+    """A column: further parameters of its runs, the evaluation it shows, and the printed metric beside it.
 
-    Without `evaluation` the column shows the printed number alone.
+    An evaluation is a placement of the test images, or a length of the windows of a test text, such as "2x".
+
+    Without `evaluation` the column shows the printed number alone. `subject` is the printed line's architecture or data
+    set where it is the column's and not the row's.
     """
 
     run: Parameters = Field(default_factory=dict)
     evaluation: str | None = None
     metric: str | None = None
+    subject: str = ""
 
 
 class Profile(_Part):
-    """A way to run the grid: parameters that replace those of `common`, its seeds, the rows that it leaves out."""
+    """A way to run the grid: parameters that replace those of `common`, its seeds, the rows that it leaves out.
+
+    `rows` and `columns` have parameters of single rows and columns, which hold before those of the row or the column
+    itself. A column of `without_columns` shows the printed number alone.
+    """
 
     common: Parameters = Field(default_factory=dict)
+    rows: dict[str, Parameters] = Field(default_factory=dict)
+    columns: dict[str, Parameters] = Field(default_factory=dict)
+    without_columns: list[str] = Field(default_factory=list)
     seeds: list[int] = Field(default_factory=list)
     without: list[str] = Field(default_factory=list)
     differs: str = Field(min_length=1)
@@ -84,7 +95,7 @@ class GridFile(_Part):
     title: str
     seed: str = Field(pattern=r"^\d{3}$")
     table: int | None = None
-    experiment: Literal["image-classification"]
+    experiment: Literal["image-classification", "language-modelling"]
     like: str = ""
     common: Parameters = Field(default_factory=dict)
     seeds: list[int] = Field(min_length=1)

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from translution_lib.experiments.grids.files import PROFILES, GridFile, Parameters, Printed, find, read_file
-from translution_lib.experiments.image_classification import ImageClassificationConfig
+from translution_lib.experiments.kinds import KINDS, AnyConfig, Kind
 from translution_lib.facts import Cell, cells
 
-Config = ImageClassificationConfig
+Config = AnyConfig
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,11 @@ class Grid:
         return self.file.name
 
     @property
+    def kind(self) -> Kind:
+        """The kind of the runs."""
+        return KINDS[self.file.experiment]
+
+    @property
     def runs(self) -> list[Config]:
         """All configurations, each once, the first seed of every row before the second."""
         found = {config.fingerprint(): config for row in self.rows.values() for cell in row.cells.values()
@@ -84,10 +89,10 @@ class Grid:
 
     def printed(self, row: Row, heading: str) -> Cell | None:
         """The printed number of a row and a column, or None where the paper has none."""
-        metric = self.file.columns[heading].metric
+        metric, subject = self.file.columns[heading].metric, self.file.columns[heading].subject
         if self.file.table is None or row.printed is None or metric is None:
             return None
-        line = (row.printed.architecture, row.printed.method, row.printed.variant)
+        line = (subject or row.printed.architecture, row.printed.method, row.printed.variant)
         found = [c for c in cells(self.file.seed, self.file.table, metric) if (c.subject, c.method, c.variant) == line]
         if not found:
             raise ValueError(f"{self.name}: row {row.name!r}: printed: no cell {', '.join(map(repr, line))} with "
@@ -107,8 +112,8 @@ def read_grid(name: str | Path, profile: str = "cpu", changes: Mapping[str, Any]
               folder: str | Path | None = None) -> Grid:
     """A grid in a profile, every configuration checked.
 
-    The more particular parameter holds: the file's `common`, the profile's `common`, the row's, the column's, the seed,
-    and last of all `changes`.
+    The more particular parameter holds: the file's `common`, the profile's `common`, the row's, the profile's for the
+    row, the column's, the profile's for the column, the seed, and last of all `changes`.
 
     Args:
         name: such as "table-2", or "2", or the path of a file that ends in .yaml.
@@ -121,12 +126,23 @@ def read_grid(name: str | Path, profile: str = "cpu", changes: Mapping[str, Any]
     """
     file = read_file(find(name, folder))
     require("profile", [profile], [known for known in PROFILES if known in file.profiles])
-    left_out = file.profiles[profile].without
-    require(f"{file.name}: profiles.{profile}.without", left_out, file.rows)
+    own, where = file.profiles[profile], f"{file.name}: profiles.{profile}"
+    left_out = own.without
+    require(f"{where}.without", left_out, file.rows)
+    require(f"{where}.rows", own.rows, file.rows)
+    require(f"{where}.columns, without_columns", [*own.columns, *own.without_columns], file.columns)
+    file = printed_alone(file, own.without_columns)
     grid = Grid(file, profile, {row: build(file, profile, row, changes or {}) for row in file.rows
                                 if row not in left_out})
     refuse_twins(grid)
     return grid
+
+
+def printed_alone(file: GridFile, headings: Sequence[str]) -> GridFile:
+    """The file with columns that have no runs: they show the printed number alone."""
+    columns = {heading: column.model_copy(update={"evaluation": None}) if heading in headings else column
+               for heading, column in file.columns.items()}
+    return file.model_copy(update={"columns": columns})
 
 
 def build(file: GridFile, profile: str, name: str, changes: Mapping[str, Any]) -> Row:
@@ -135,9 +151,10 @@ def build(file: GridFile, profile: str, name: str, changes: Mapping[str, Any]) -
     cells = {}
     for heading, column in file.columns.items():
         if column.evaluation is not None:
-            shared = {**file.common, **own.common, **spec.run, **column.run}
+            shared = {**file.common, **own.common, **spec.run, **own.rows.get(name, {}),
+                      **column.run, **own.columns.get(heading, {})}
             where = f"{file.name}, profile {profile}, row {name!r}, column {heading!r}"
-            cells[heading] = tuple(configuration({**shared, "seed": seed, **changes}, where)
+            cells[heading] = tuple(configuration(file, {**shared, "seed": seed, **changes}, where)
                                    for seed in own.seeds or file.seeds)
             for config in cells[heading]:
                 require(f"{where}: evaluation", [column.evaluation], config.tested)
@@ -145,10 +162,10 @@ def build(file: GridFile, profile: str, name: str, changes: Mapping[str, Any]) -
     return Row(name, spec.method or (spec.printed.method if spec.printed else mixer), spec.printed, cells)
 
 
-def configuration(parameters: Parameters, where: str) -> Config:
+def configuration(file: GridFile, parameters: Parameters, where: str) -> Config:
     """The configuration of these parameters; an error says in which place of the grid they stand."""
     try:
-        return Config.of(parameters)
+        return KINDS[file.experiment].config.of(parameters)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
 
@@ -171,7 +188,7 @@ def differs(file: GridFile, profile: str) -> str:
     """
     own = file.profiles[profile]
     try:
-        values = Config.model_construct(**{**file.common, **own.common}).model_dump()
+        values = KINDS[file.experiment].config.model_construct(**{**file.common, **own.common}).model_dump()
         text = own.differs.format(**values).strip()
     except (KeyError, IndexError, ValueError) as error:
         raise ValueError(f"{file.name}: profiles.{profile}.differs: no parameter {error}") from error

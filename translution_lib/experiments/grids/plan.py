@@ -7,29 +7,23 @@ from pathlib import Path
 from time import perf_counter
 
 import torch
-from torch.nn.functional import cross_entropy
 
 from translution_lib import cost
-from translution_lib.data.sources import known
-from translution_lib.experiments.batches import forward
+from translution_lib.experiments.costs import baseline_memory
 from translution_lib.experiments.grids.status import DONE, Status
-from translution_lib.experiments.image_classification import (
-    ImageClassificationConfig,
-    build_model,
-    model_without_numbers,
-)
+from translution_lib.experiments.kinds import IMAGES, AnyConfig, kind_named, kind_of
+from translution_lib.experiments.precision import forward
 from translution_lib.experiments.records import Record, read_record
+from translution_lib.models import Baseline
 
-Config = ImageClassificationConfig
+Config = AnyConfig
 STEPS = 3
 """So many steps are timed, after one that is not."""
-FORWARD = 1 / 3
-"""The part of a training step that testing repeats: forward, without backward, which costs twice as much."""
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Seconds that one training image takes; None where nothing says so, and `source` says why."""
+    """Seconds that one training example takes; None where nothing says so, and `source` says why."""
 
     seconds: float | None
     source: str
@@ -74,30 +68,28 @@ def remaining(predictions: Iterable[Prediction]) -> tuple[float, int]:
 
 
 def images(config: Config) -> float:
-    """How many images a run computes, a tested one counted as the forward part of a trained one."""
-    counts = known(config.data).counts
-    train = min(config.train_samples or counts["train"], counts["train"])
-    test = min(config.test_samples or counts["test"], counts["test"])
-    return config.epochs * train + FORWARD * len(config.tested) * test
+    """How many images, or windows of text, a run computes; a tested one counts as the forward part of a trained one."""
+    return kind_of(config).work(config)
 
 
 def same_speed(config: Config) -> tuple:
-    """Runs of the same key take the same time for an image: same model, batch, device and precision."""
-    names = ("mixer", "mixer_options", "sizes", "pool", "encoding", "absolute_embedding", "channels", "canvas",
-             "patch_size", "batch_size", "accumulate", "device", "precision", "compile", "processes", "threads")
+    """Runs of the same key take the same time for an example: same model, batch, device and precision."""
+    names = ("mixer", "mixer_options", "sizes", "absolute_embedding", *kind_of(config).speed,
+             "batch_size", "accumulate", "device", "precision", "compile", "processes", "threads")
     return tuple(getattr(config, name) for name in names)
 
 
 def recorded_rates(store: str | Path) -> dict[tuple, Rate]:
-    """Seconds an image of the models that have a record in the folder; the latest record counts."""
+    """Seconds an example of the models that have a record in the folder; the latest record counts."""
     records = sorted(readable(Path(store)), key=lambda record: record.date)
     return {same_speed(config): rate for record in records if (config := configured(record)) is not None
             for rate in [recorded_rate(record, config)]}
 
 
 def recorded_rate(record: Record, config: Config) -> Rate:
-    """Seconds of a training image, from a record."""
-    trained = config.epochs * record.data["train"].samples
+    """Seconds of a training example, from a record."""
+    kind = kind_of(config)
+    trained = config.epochs * (record.data["train"].samples if kind is IMAGES else kind.examples(config, None))
     return Rate(record.seconds["train"] / trained, f"record on {record.device['model']}")
 
 
@@ -115,13 +107,13 @@ def readable(folder: Path) -> list[Record]:
 def configured(record: Record) -> Config | None:
     """The configuration of a record; None where this version has other parameters."""
     try:
-        return Config.of(record.parameters)
+        return kind_named(record.experiment).config.of(record.parameters)
     except ValueError:
         return None
 
 
 def measured_rate(config: Config) -> Rate:
-    """Seconds of a training image in a few steps on this machine."""
+    """Seconds of a training example in a few steps on this machine."""
     reason = obstacle(config)
     if reason:
         return Rate(None, reason)
@@ -146,11 +138,11 @@ def obstacle(config: Config) -> str:
 
 
 def timed_steps(config: Config) -> float:
-    """Seconds of one step, the fastest of a few, on images of noise."""
-    model = build_model(config).to(config.device).train()
+    """Seconds of one step, the fastest of a few, on noise."""
+    kind = kind_of(config)
+    model = kind.build(config, {}).to(config.device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate)
-    inputs = torch.rand(config.batch_size, config.channels, config.canvas, config.canvas, device=config.device)
-    labels = torch.randint(config.classes, (config.batch_size,), device=config.device)
+    inputs, labels = kind.noise(config)
     return min([step_seconds(config, model, optimizer, inputs, labels) for _ in range(1 + STEPS)][1:])
 
 
@@ -158,7 +150,8 @@ def step_seconds(config: Config, model: torch.nn.Module, optimizer: torch.optim.
                  labels: torch.Tensor) -> float:
     """Seconds of one step, the device's work included."""
     started = perf_counter()
-    cross_entropy(forward(config, model, inputs), labels).backward()
+    loss, _ = kind_of(config).sums(forward(config, model, inputs), labels)
+    (loss / len(labels)).backward()
     optimizer.step()
     optimizer.zero_grad()
     if inputs.is_cuda:
@@ -167,9 +160,14 @@ def step_seconds(config: Config, model: torch.nn.Module, optimizer: torch.optim.
 
 
 def step_memory(config: Config) -> cost.Memory:
-    """The peak of a training step of one process, by closed formula; sharding is not counted."""
-    model = model_without_numbers(config)
+    """The peak of a training step of one process, by closed formula; sharding is not counted.
+
+    A baseline's is counted, without the workspace of backward.
+    """
+    model = kind_of(config).skeleton(config)
     batch = -(-config.batch_size // (config.processes * config.accumulate))
+    if isinstance(model, Baseline):
+        return baseline_memory(config, batch)
     autocast = "bfloat16" if config.precision == "bfloat16" else None
     return cost.memory(model, batch, autocast=autocast, device=torch.device(config.device).type)
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from translution_lib.experiments.grids.plan import Prediction, remaining
 from translution_lib.experiments.grids.status import Status, counts
+from translution_lib.experiments.kinds import kind_named
 from translution_lib.experiments.records import Record
 from translution_lib.experiments.tables import Table
 
@@ -69,17 +70,44 @@ def size(count: int) -> str:
 
 def record(found: Record) -> str:
     """Everything that a record says, in sections."""
-    heading = ("placement", "right", "of", "accuracy, %", "interval, %", "loss")
-    accuracies = [heading, *map(evaluation, found.evaluations.items())]
     curve = [("epoch", "rate", "loss", "accuracy, %", "seconds"), *(
         (str(e.number), f"{e.learning_rate:.3g}", f"{e.loss:.4f}", f"{100 * e.accuracy:.2f}", f"{e.seconds:.1f}")
         for e in found.curve)]
-    data = {f"{split}, {name}": f"{part.samples:,} images of {part.name}, sha256 {digest}"
+    unit = kind_named(found.experiment).unit
+    data = {f"{split}, {name}": f"{part.samples:,} {unit} of {part.name}, sha256 {digest}"
             for split, part in found.data.items() for name, digest in part.sha256.items()}
     parts = {"parameters": pairs(found.parameters), "model": pairs(found.model),
-             "cost": pairs({name: f"{value:,}" for name, value in found.cost.items()}), "test": columns(accuracies),
-             "training": columns(curve), "data": pairs(data), "provenance": pairs(origin(found))}
-    return "\n\n".join([f"{found.name} ({found.experiment})", *(f"{name}\n{body}" for name, body in parts.items())])
+             "cost": pairs({name: f"{value:,}" for name, value in found.cost.items()}), "test": tested(found),
+             "training": columns(curve), "sample": found.sample, "data": pairs(data),
+             "provenance": pairs(origin(found))}
+    shown = (f"{name}\n{body}" for name, body in parts.items() if body or name != "sample")
+    return "\n\n".join([f"{found.name} ({found.experiment})", *shown])
+
+
+def outcome(found: Record) -> str:
+    """One line: what came out of a run."""
+    right = [f"{name} {100 * one.accuracy:.2f} %" for name, one in found.evaluations.items()]
+    read = [f"{name} perplexity {one.perplexity:.2f}" for name, one in found.texts.items()]
+    return ", ".join([*right, *read, *(f"{name} cannot" for name in found.cannot)])
+
+
+def tested(found: Record) -> str:
+    """A line for each placement of the images, or for each length of the windows of text."""
+    if found.evaluations:
+        heading = ("placement", "right", "of", "accuracy, %", "interval, %", "loss")
+        return columns([heading, *map(evaluation, found.evaluations.items())])
+    heading = ("length", "tokens", "perplexity", "interval", "nats", "error", "bits/character", "beyond")
+    return columns([heading, *map(text_evaluation, found.texts.items()),
+                    *((name, "", "cannot", "", "", "", "", why) for name, why in found.cannot.items())])
+
+
+def text_evaluation(found: tuple[str, Any]) -> tuple[str, ...]:
+    """The line of one length."""
+    name, one = found
+    low, high = one.interval
+    return (f"{name} ({one.length})", f"{one.tokens:,}", f"{one.perplexity:.3f}",
+            f"{low:.3f} to {high:.3f} ({100 * one.confidence:.0f} %)", f"{one.loss:.4f}", f"{one.error:.4f}",
+            f"{one.bits_per_character:.4f}", one.how)
 
 
 def evaluation(found: tuple[str, Any]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from translution_lib.experiments import lock
 from translution_lib.experiments.checkpoint import finished
 from translution_lib.experiments.files import checkpoint_folder, lock_file
-from translution_lib.experiments.image_classification import ImageClassificationConfig
+from translution_lib.experiments.kinds import AnyConfig
 from translution_lib.experiments.records import Record, problems, read_record
 
 DONE, RUNNING, INTERRUPTED, MISSING, INVALID, FAILED = (
@@ -26,13 +26,13 @@ class Status:
         record: the valid record, or None.
     """
 
-    config: ImageClassificationConfig
+    config: AnyConfig
     state: str
     detail: str = ""
     record: Record | None = None
 
 
-def status(config: ImageClassificationConfig, store: str | Path) -> Status:
+def status(config: AnyConfig, store: str | Path) -> Status:
     """The state of a run whose record belongs into the folder `store`."""
     folder, name = Path(store), config.name
     found = recorded(config, folder / f"{name}.json")
@@ -47,7 +47,7 @@ def status(config: ImageClassificationConfig, store: str | Path) -> Status:
     return found or Status(config, MISSING)
 
 
-def recorded(config: ImageClassificationConfig, path: Path) -> Status | None:
+def recorded(config: AnyConfig, path: Path) -> Status | None:
     """What the file of a record says of a run; None without a file."""
     if not path.exists():
         return None

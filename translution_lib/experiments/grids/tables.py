@@ -7,11 +7,12 @@ from statistics import mean, stdev
 
 from translution_lib.experiments.grids.grid import Grid, Row
 from translution_lib.experiments.grids.status import status
+from translution_lib.experiments.kinds import TEXTS
 from translution_lib.experiments.records import Record
 from translution_lib.experiments.tables import Table, provenance
 from translution_lib.facts import Cell
 
-MISSING = "not yet measured"
+MISSING, CANNOT = "not yet measured", "cannot"
 NOT_RUN = "not run here"
 MINUS = "−"
 
@@ -24,9 +25,10 @@ class Result:
         row: name of the row.
         column: heading of the column.
         records: of the seeds that have one.
-        placement: of the test images; None where the column is printed alone.
+        placement: of the test images, or length of the windows of text; None where the column is printed alone.
         seeds: how many the profile asks for.
         printed: the paper's cell, or None.
+        unit: "%" for accuracies, "" for perplexities.
     """
 
     row: str
@@ -35,21 +37,35 @@ class Result:
     placement: str | None
     seeds: int
     printed: Cell | None
+    unit: str = "%"
 
     @property
     def accuracies(self) -> list[float]:
-        """Of the records, in per cent."""
+        """Of the records of images, in per cent."""
         return [100 * record.evaluations[self.placement].accuracy for record in self.records if self.placement]
 
     @property
+    def values(self) -> list[float]:
+        """Of the records: accuracies in per cent, or perplexities of those that can read such a text."""
+        if self.unit:
+            return self.accuracies
+        return [record.texts[self.placement].perplexity for record in self.records if self.placement in record.texts]
+
+    @property
+    def cannot(self) -> str:
+        """Why no record could be tested so; empty where one could, or where there is none."""
+        reasons = {record.cannot.get(self.placement or "", "") for record in self.records}
+        return min(reasons) if reasons and "" not in reasons else ""
+
+    @property
     def mean(self) -> float | None:
-        """Over the seeds, in per cent; None without records."""
-        return mean(self.accuracies) if self.records else None
+        """Over the seeds, in per cent for accuracies; None without values."""
+        return mean(self.values) if self.values else None
 
     @property
     def spread(self) -> float | None:
-        """Standard deviation over the seeds, in points; None with fewer than two."""
-        return stdev(self.accuracies) if len(self.records) > 1 else None
+        """Standard deviation over the seeds, in points for accuracies; None with fewer than two values."""
+        return stdev(self.values) if len(self.values) > 1 else None
 
     @property
     def difference(self) -> float | None:
@@ -58,7 +74,9 @@ class Result:
 
     @property
     def text(self) -> str:
-        """Mean and spread, or that there is nothing yet."""
+        """Mean and spread, or that there is nothing yet, or never will be."""
+        if self.cannot:
+            return CANNOT
         if self.mean is None:
             return MISSING if self.placement else NOT_RUN
         return f"{self.mean:.2f}" + ("" if self.spread is None else f" ± {self.spread:.2f}")
@@ -74,7 +92,12 @@ def result(grid: Grid, row: Row, heading: str, store: Path) -> Result:
     configs = row.cells.get(heading, ())
     found = (status(config, store).record for config in configs)
     return Result(row.name, heading, tuple(record for record in found if record is not None),
-                  grid.file.columns[heading].evaluation, len(configs), grid.printed(row, heading))
+                  grid.file.columns[heading].evaluation, len(configs), grid.printed(row, heading), unit(grid))
+
+
+def unit(grid: Grid) -> str:
+    """What the numbers are measured in: per cent, or nothing for perplexities."""
+    return "" if grid.kind is TEXTS else "%"
 
 
 def comparison(grid: Grid, store: str | Path) -> Table:
@@ -83,7 +106,8 @@ def comparison(grid: Grid, store: str | Path) -> Table:
     lines = tuple((one.row, one.column, one.text, one.printed.printed if one.printed else "",
                    signed(one.difference), f"{len(one.records)} of {one.seeds}" if one.placement else "")
                   for one in found)
-    header = ("row", "column", "ours, %", "printed, %", "difference", "seeds")
+    of = f", {unit(grid)}" if unit(grid) else ""
+    header = ("row", "column", f"ours{of}", f"printed{of}", "difference", "seeds")
     return Table(header, lines, caption(grid, found), origins(found))
 
 
@@ -92,7 +116,8 @@ def summary(grid: Grid, store: str | Path) -> Table:
     found = results(grid, store)
     lines = tuple(summary_line(name, [one for one in found if one.row == name and one.placement])
                   for name in grid.rows)
-    headings = [f"{heading}, %" for heading, column in grid.file.columns.items() if column.evaluation]
+    of = f", {unit(grid)}" if unit(grid) else ""
+    headings = [f"{heading}{of}" for heading, column in grid.file.columns.items() if column.evaluation]
     return Table(("row", "parameters", *headings, "seeds"), lines, caption(grid, found), origins(found))
 
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from decimal import Decimal
 from statistics import mean, stdev
 
+from translution_lib.experiments.intervals import student_cdf, student_quantile
+
 LEVEL = 0.95
 """How often a number that a further seed would give lies within the interval."""
 LEAST_SEEDS = 3
@@ -21,45 +23,6 @@ def rounds_to(value: float | int | Decimal, printed: str) -> bool:
     """
     unit = Decimal(1).scaleb(int(Decimal(printed).as_tuple().exponent))
     return Decimal(printed) - unit / 2 <= Decimal(str(value)) < Decimal(printed) + unit / 2
-
-
-def student_cdf(t: float, degrees: int) -> float:
-    """Return P(T ≤ t) of Student's law with a whole number ν of degrees of freedom, by its finite sum.
-
-    With θ = arctan(t/√ν): for even ν, P(|T| ≤ t) = sin θ Σ_k c_k cos²ᵏθ with c_0 = 1, c_k = c_(k−1) (2k − 1)/2k; for
-    odd ν, (2/π)(θ + sin θ cos θ Σ_k d_k cos²ᵏθ) with d_0 = 1, d_k = d_(k−1) 2k/(2k + 1); ⌊ν/2⌋ terms.
-    """
-    angle = math.atan(t / math.sqrt(degrees))
-    odd = degrees % 2
-    term, total = 1.0, 0.0
-    for k in range(degrees // 2):
-        if k:
-            term *= (2 * k - 1 + odd) / (2 * k + odd) * math.cos(angle) ** 2
-        total += term
-    if odd:
-        inside = (angle + math.sin(angle) * math.cos(angle) * total) * 2 / math.pi
-    else:
-        inside = math.sin(angle) * total
-    return (1 + inside) / 2
-
-
-def student_quantile(p: float, degrees: int) -> float:
-    """Return the t with P(T ≤ t) = p ≥ ½, by bisection.
-
-    Raises:
-        ValueError: p outside [½, 1), or no degrees of freedom.
-    """
-    if not 0.5 <= p < 1:
-        raise ValueError(f"p must be at least 0.5 and below 1, got {p!r}")
-    if degrees < 1:
-        raise ValueError(f"degrees must be at least 1, got {degrees!r}")
-    low, high = 0.0, 1.0
-    while student_cdf(high, degrees) < p:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if student_cdf(middle, degrees) < p else (low, middle)
-    return (low + high) / 2
 
 
 def reach(seeds: int, level: float = LEVEL) -> float:
