@@ -17,7 +17,7 @@ from translution_lib.experiments.image_classification import ImageClassification
 from translution_lib.experiments.seeds import derive, generator
 
 Batch = tuple[Float[Tensor, "b 3 h w"], Int64[Tensor, " b"]]
-Order = tuple[Int64[Tensor, " b"], list[int] | None]
+Order = tuple[Int64[Tensor, " _"], list[int] | None]
 """What a worker is told to read: numbers of pictures, and a seed for the view of each, or None for central squares."""
 
 
@@ -64,7 +64,7 @@ class StreamedBatches:
     def __len__(self) -> int:
         return len(self.steps)
 
-    def shares(self, step: int, rank: int = 0, world: int = 1) -> list[Int64[Tensor, " b"]]:
+    def shares(self, step: int, rank: int = 0, world: int = 1) -> list[Int64[Tensor, " _"]]:
         """The numbers of the pictures that process `rank` of `world` reads in a step, in the parts it is taken in."""
         each = self.config.accumulate
         return list(self.steps[step].tensor_split(world * each)[rank * each:(rank + 1) * each])
