@@ -5,16 +5,25 @@ from typing import TYPE_CHECKING, Any
 from translution_lib.experiments.configuration import Configuration
 from translution_lib.experiments.image_classification import ARCHITECTURES, ImageClassificationConfig, build_model
 from translution_lib.experiments.intervals import wilson_interval
-from translution_lib.experiments.records import SCHEMA_VERSION, Epoch, Evaluation, Record, read_record, read_records
+from translution_lib.experiments.language_modelling import LanguageModellingConfig
+from translution_lib.experiments.records import (
+    SCHEMA_VERSION,
+    Epoch,
+    Evaluation,
+    Record,
+    TextEvaluation,
+    read_record,
+    read_records,
+)
 from translution_lib.experiments.shifts import shift_curve
 from translution_lib.experiments.tables import COLUMNS, Table, table
 
 if TYPE_CHECKING:
     from translution_lib.experiments.run import Run
 
-__all__ = ["ARCHITECTURES", "COLUMNS", "Configuration", "Epoch", "Evaluation", "ImageClassificationConfig", "Record",
-           "Run", "SCHEMA_VERSION", "Table", "build_model", "read_record", "read_records", "shift_curve", "table",
-           "wilson_interval"]
+__all__ = ["ARCHITECTURES", "COLUMNS", "Configuration", "Epoch", "Evaluation", "ImageClassificationConfig",
+           "LanguageModellingConfig", "Record", "Run", "SCHEMA_VERSION", "Table", "TextEvaluation", "build_model",
+           "read_record", "read_records", "shift_curve", "table", "wilson_interval"]
 
 
 def __getattr__(name: str) -> Any:

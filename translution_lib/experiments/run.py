@@ -12,16 +12,19 @@ from typing import Any
 
 import torch
 
+from translution_lib.data.tokenisers import Tokeniser
 from translution_lib.experiments import environment
 from translution_lib.experiments.checkpoint import Keeper
 from translution_lib.experiments.costs import costs
 from translution_lib.experiments.files import checkpoint_folder, lock_file, require_writable
 from translution_lib.experiments.kinds import AnyConfig, Kind, kind_of
+from translution_lib.experiments.language_modelling import LanguageModellingConfig
 from translution_lib.experiments.learnt import learnt
 from translution_lib.experiments.lock import hold
 from translution_lib.experiments.processes import train_in_processes
 from translution_lib.experiments.records import Epoch, Evaluation, Record, TextEvaluation, read_record
 from translution_lib.experiments.seeds import derive
+from translution_lib.experiments.texts import tokeniser
 from translution_lib.experiments.training import train
 
 HELD: dict[tuple[Path, int], ExitStack] = {}
@@ -73,6 +76,17 @@ class Run:
     def kind(self) -> Kind:
         """The kind of experiment."""
         return kind_of(self.config)
+
+    @property
+    def tokeniser(self) -> Tokeniser:
+        """Of the run's text: `encode` and `decode`.
+
+        Raises:
+            ValueError: a run that reads no text.
+        """
+        if not isinstance(self.config, LanguageModellingConfig):
+            raise ValueError(f"tokeniser: a run of {self.kind.name} has none, expected one of language modelling")
+        return tokeniser(self.config)
 
     @property
     def keeper(self) -> Keeper:

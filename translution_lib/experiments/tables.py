@@ -20,6 +20,19 @@ def percent(placement: str) -> Column:
     return column
 
 
+def perplexity(length: str) -> Column:
+    """A column with the perplexity of the test text in windows of one length, such as "2x", and its interval."""
+
+    def column(record: Record) -> str:
+        if length in record.cannot:
+            return "cannot"
+        found = record.texts[length]
+        low, high = found.interval
+        return f"{found.perplexity:.3f} [{low:.3f}, {high:.3f}]"
+
+    return column
+
+
 def parameter(name: str) -> Column:
     """A column with one of the run's parameters."""
     return lambda record: str(record.parameters[name])
