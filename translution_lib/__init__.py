@@ -40,6 +40,7 @@ from translution_lib.mixers import (
 )
 from translution_lib.models import GPT, ViT
 from translution_lib.relations import Relations, offsets, pairs, place_cls, shared
+from translution_lib.sharing import bucketed, merge
 
 __version__ = "0.1.0"
 
@@ -47,5 +48,5 @@ __all__ = ["GPT", "MIXERS", "AbsoluteTranslution", "Attention", "BilinearAttenti
            "GatedPositionalAttention", "GeneralTranslution", "LoRTranslution", "NoTranslution", "Performer",
            "PerformerS1", "PerformerS2", "RelativeKeyVector", "RelativeValueVector", "RelativeVectors", "Relations",
            "Riemann", "Rotary", "RotaryTranslution", "ScalarBias", "SelfAttention", "Translution", "ValueTranslution",
-           "ViT", "as_translution", "cost", "definition", "facts", "functional", "geometry", "offsets", "pairs",
-           "place_cls", "shared", "translution"]
+           "ViT", "as_translution", "bucketed", "cost", "definition", "facts", "functional", "geometry", "merge",
+           "offsets", "pairs", "place_cls", "shared", "translution"]

@@ -162,11 +162,20 @@ class TranslutionLayer(Layer):
 
 @dataclass(frozen=True)
 class LoRLayer(Layer):
-    """LoR-Translution; ``low`` = h·C¹ and ``core`` = h·C² channels of all heads, ``shared``: with Wq, Wk, Wv."""
+    """LoR-Translution; ``low`` = h·C¹ and ``core`` = h·C² channels of all heads, ``shared``: with Wq, Wk, Wv.
+
+    With ``diagonal`` cores there are two diagonals for each relation instead of three matrices.
+    """
 
     low: int = 24
     core: int = 24
     shared: bool = True
+    diagonal: bool = False
+
+    @property
+    def per_core(self) -> int:
+        """Numbers of a relation, and multiply–adds with them for a pair: 3·R1·R2, or 2·R1 with diagonals."""
+        return 2 * self.low if self.diagonal else 3 * self.low * self.core
 
     @property
     def per_token(self) -> int:
@@ -175,43 +184,48 @@ class LoRLayer(Layer):
 
     @property
     def weights(self) -> int:
-        """3·C·C′ where shared, W1 and W2, and three cores per relation."""
-        cores = 3 * self.relations * self.low * self.core
-        return 3 * self.shared * self.dim * self.inner + self.per_token + cores
+        """3·C·C′ where shared, W1 and W2, and the cores of every relation."""
+        return 3 * self.shared * self.dim * self.inner + self.per_token + self.relations * self.per_core
 
     @property
     def mixing_as_printed(self) -> int:
         """Self-attention (where shared) plus W1, W2 and three cores once per token."""
-        return self._wide(self.pairs) + self.tokens * (self.per_token + 3 * self.low * self.core)
+        return self._wide(self.pairs) + self.tokens * (self.per_token + self.per_core)
 
     def mixing(self, pairs: int) -> int:
-        """Self-attention, W1 and W2 per token; three cores and 2·R2 for score and sum per pair."""
-        return self._wide(pairs) + self.tokens * self.per_token + pairs * (3 * self.low + 2) * self.core
+        """Self-attention, W1 and W2 per token; the cores and 2·R2 for score and sum per pair."""
+        return self._wide(pairs) + self.tokens * self.per_token + pairs * (self.per_core + 2 * self.core)
 
     @property
     def mixing_products(self) -> int:
-        """The cores of attended pairs; the scores of the shared part for all pairs."""
-        return self._wide(self.pairs) + self.tokens * self.per_token + 3 * self.attended * self.low * self.core
+        """The cores of attended pairs, if they are matrices; the scores of the shared part for all pairs."""
+        cores = 0 if self.diagonal else self.attended * self.per_core
+        return self._wide(self.pairs) + self.tokens * self.per_token + cores
 
     def _wide(self, pairs: int) -> int:
         return self.shared * (3 * self.tokens * self.dim + 2 * pairs) * self.inner
 
     def saved_numbers(self, batch: int, form: str) -> int:
-        """Attention weights, x, the shared q, k, v, x·W1 of three letters, and the input of W2."""
+        """Attention weights, x, the shared q, k, v, x·W1 of three letters, the input of W2, and weighed diagonals."""
         n, pairs, r1, r2 = self.tokens, self.pairs, self.low, self.core
         per_pair = {"fast": 0, "lean": 0, "pairs": r2, "gather": r2 + r1 + r1 * r2}[form]
+        weighed = 2 * r1 * pairs if self.diagonal and not per_pair else 0
         tokens = self.dim + 3 * self.shared * self.inner + r2 + (3 * r1 if form in ("fast", "lean") else 0)
-        return self.heads * pairs + n * tokens + 3 * pairs * per_pair
+        return self.heads * pairs + n * tokens + 3 * pairs * per_pair + weighed
+
+    def saved_once(self, form: str) -> int:
+        """The diagonals of all pairs, for scores and for values."""
+        return 2 * self.low * self.pairs if self.diagonal and form in ("fast", "lean") else 0
 
     @property
     def projected(self) -> tuple[str, int]:
-        """All three letters, the channels of the cores."""
-        return ("qkv" if self.core else ""), self.core
+        """All three letters, the channels of the cores; diagonals keep no projection."""
+        return ("qkv" if self.core and not self.diagonal else ""), self.core
 
     @property
     def largest_weight(self) -> int:
         """The cores of one letter, or a shared matrix."""
-        return max(self.relations * self.low * self.core, self.dim * self.inner)
+        return max(self.relations * self.low * (1 if self.diagonal else self.core), self.dim * self.inner)
 
     @property
     def reads(self) -> int:
@@ -222,6 +236,8 @@ class LoRLayer(Layer):
         """As Translution on the low dimension, beside the gradients of the output and of the input."""
         n, wide, group = self.tokens, max(1, 4 // itemsize), self.loop(self.low, self.core)
         table, pairs = self.heads * self.pairs, self.heads * self.attended
+        if self.diagonal:                                       # products of all pairs, and their gradients
+            return n * self.inner + 2 * self.pairs * self.core + 2 * table, 2 * self.pairs * self.core
         values = n * (self.inner + self.core + wide * self.low) + max(2 * pairs + group, 3 * pairs + 2 * table)
         scores = n * 2 * (self.dim + wide * self.low) + max(table + pairs + group, 2 * table + pairs)
         return values, scores - table

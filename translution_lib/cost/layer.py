@@ -72,9 +72,9 @@ def _relative(relations, heads, relative: str = "qkv", **ignored) -> dict:
     return {"relative": relative}
 
 
-def _low_rank(relations, heads, relative_dim=8, shared: bool = True, **ignored) -> dict:
-    low, core = relative_dim if isinstance(relative_dim, (tuple, list)) else (relative_dim, relative_dim)
-    return {"low": heads * low, "core": heads * core, "shared": shared}
+def _low_rank(relations, heads, relative_dim=8, shared: bool = True, core: str = "dense", **ignored) -> dict:
+    low, wide = relative_dim if isinstance(relative_dim, (tuple, list)) else (relative_dim, relative_dim)
+    return {"low": heads * low, "core": heads * wide, "shared": shared, "diagonal": core == "diagonal"}
 
 
 def _vectors(relations, heads, absolute=False, sides="kv", clip=None, per_head=True, **ignored) -> dict:
@@ -102,7 +102,8 @@ def _turns(relations, heads, absolute=False, angles="fixed", cls_token="free", *
 def _functions(relations, heads, kernel="mlp", functions=8, hidden=32, centres=5, **ignored) -> dict:
     m, axes = offset_count(relations), len(relations.shape)
     reach = [len(set(axis)) for axis in zip(*relations.labels[:m], strict=True)]
-    number = {"mlp": functions, "radial": prod(centres if r > 1 else 1 for r in reach), "table": m}[kernel]
+    number = {"mlp": functions, "radial": prod(centres if r > 1 else 1 for r in reach), "axes": sum(reach),
+              "table": m}[kernel]
     learned = functions - 1 if kernel == "mlp" else 0
     return {"functions": number + relations.count - m, "table": kernel == "table", "axes": axes, "vectors": m,
             "learned": learned, "network": hidden if learned else 0}
@@ -187,7 +188,7 @@ LAYERS: dict[type[nn.Module], tuple[str, Callable[..., dict]]] = {
     mixers.AbsoluteTranslution: ("absolute-translution", lambda layer: {"relative": layer.relative}),
     mixers.Translution: ("translution", lambda layer: {"relative": layer.relative}),
     mixers.LoRTranslution: ("lor-translution", lambda layer: {
-        "relative_dim": layer.relative_dim, "shared": layer.query is not None}),
+        "relative_dim": layer.relative_dim, "shared": layer.query is not None, "core": layer.core}),
 }
 """Per class of layers, special ones first: a mixer name with its cost, and a reader of the layer's options."""
 

@@ -20,7 +20,7 @@ from translution_lib.mixers.init import linear_bound, uniform
 from translution_lib.mixers.positional import offset_count, offset_vectors
 from translution_lib.relations import Relations
 
-KERNELS = ("mlp", "radial", "table")
+KERNELS = ("mlp", "radial", "axes", "table")
 
 
 class Basis(nn.Module):
@@ -68,6 +68,23 @@ class TableBasis(Basis):
         return (delta[..., None, :] == self.offsets.to(delta.device, delta.dtype)).all(-1).to(delta.dtype)
 
 
+class AxesBasis(Basis):
+    """One function per axis and step along it, 1 where δ makes that step: W[δ] = Σ_a W_a[δ_a].
+
+    Args:
+        offsets: the offsets, shape (k, m); the steps of an axis are those that occur in its column.
+    """
+
+    def __init__(self, offsets: Float[Tensor, "k m"]) -> None:
+        super().__init__()
+        self.steps = [TableBasis(column.unique()[:, None]) for column in offsets.T]
+        self.size = sum(one.size for one in self.steps)
+
+    def forward(self, delta: Tensor) -> Tensor:
+        """Return a one-hot row per axis, side by side."""
+        return torch.cat([one(delta[..., axis, None]) for axis, one in enumerate(self.steps)], dim=-1)
+
+
 class MLPBasis(Basis):
     """K learned functions: the constant 1 and the K − 1 outputs of a network with one hidden layer.
 
@@ -100,8 +117,8 @@ class GeneralTranslution(Attention):
     Args:
         relations: a table of offsets; its labels are the offsets.
         dim, heads: channels and heads, as for :class:`Attention`.
-        kernel: "mlp" (learned functions), "radial" (Gaussian bells on a regular grid) or "table" (one function per
-            offset: :class:`Translution`).
+        kernel: "mlp" (learned functions), "radial" (Gaussian bells on a regular grid), "axes" (a sum over the axes: one
+            function per axis and step along it) or "table" (one function per offset: :class:`Translution`).
         functions: K of the "mlp" kernel, the constant included.
         hidden: hidden channels of the "mlp" kernel.
         centres: bells per axis of the "radial" kernel.
@@ -211,6 +228,8 @@ def _basis(relations: Relations, kernel: str, functions: int, hidden: int, centr
     labels = relations.labels[: offset_count(relations)]
     low, high = ([float(f(axis)) for axis in zip(*labels, strict=True)] for f in (min, max))
     reach = max(high) or 1.0
+    if kernel == "axes":
+        return AxesBasis(torch.tensor(labels, dtype=torch.float64, device="cpu"))
     if kernel == "mlp":
         return MLPBasis(len(low), functions, hidden, scale=reach)
     places = lattice(low, high, centres)

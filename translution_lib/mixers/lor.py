@@ -1,9 +1,11 @@
 """LoR-Translution as a layer. Source: seed 000, eq. (2), appendices D and G; chapter "LoR-Translution"."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from translution_lib.functional.checks import check_choice, check_heads
+from translution_lib.functional.diagonal import diagonal_lor
 from translution_lib.functional.lor import (
     VARIANTS,
     lor_scores,
@@ -15,6 +17,8 @@ from translution_lib.mixers.attention import Attention
 from translution_lib.mixers.init import linear_bound, relation_bound, uniform
 from translution_lib.relations import Relations
 
+CORES = ("dense", "diagonal")
+
 
 class LoRTranslution(Attention):
     """Self-attention plus offset-dependent queries, keys and values of low dimension.
@@ -25,13 +29,15 @@ class LoRTranslution(Attention):
         relative_dim: r = C¹ = C² **per head**, or the pair (C¹, C²); the cores are (h·C¹) × (h·C²). With 0 the layer
             is self-attention without position.
         shared: whether the shared W^q, W^k, W^v stand beside the cores (Table 11).
+        core: "dense" (matrices, as in eq. (2)) or "diagonal" (one number per low channel, the same one for query and
+            key): then W[δ] = W + W1 diag(a[δ]) W2, a CP decomposition.
         variant: "printed" is eq. (2); "released" halves scores and values, as the authors' code does.
         init: rule for the cores, as for :class:`Translution`.
         options: ``head_dim``, ``dropout``, ``output`` as for :class:`Attention`.
 
     Raises:
-        ValueError: a relative_dim that is not one or two integers ≥ 0, an unknown variant or init, relative_dim = 0
-            without shared weights, or what :class:`Attention` refuses.
+        ValueError: a relative_dim that is not one or two integers ≥ 0, or not one with diagonal cores, an unknown core,
+            variant or init, relative_dim = 0 without shared weights, or what :class:`Attention` refuses.
     """
 
     query: nn.Parameter | None
@@ -41,22 +47,29 @@ class LoRTranslution(Attention):
     key_low: nn.Parameter
     value_low: nn.Parameter
     query_core: nn.Parameter
-    key_core: nn.Parameter
+    key_core: nn.Parameter | None
     value_core: nn.Parameter
 
     def __init__(self, relations: Relations, dim: int, heads: int, *, relative_dim: int | tuple[int, int] = 8,
-                 shared: bool = True, variant: str = "printed", init: str = "fan_in", **options) -> None:
+                 shared: bool = True, core: str = "dense", variant: str = "printed", init: str = "fan_in",
+                 **options) -> None:
         super().__init__(relations, dim, heads, **options)
         r1, r2 = (heads * r for r in _two(relative_dim))
         check_choice("variant", variant, VARIANTS)
+        check_choice("core", core, CORES)
+        if core == "diagonal" and r1 != r2:
+            raise ValueError(f"relative_dim must be one integer where cores are diagonal, got {relative_dim!r}")
         if not (shared or (r1 and r2)):
             raise ValueError("relative_dim must be at least 1 where shared is False: no weights would be left")
-        self.relative_dim, self.variant = (r1 // heads, r2 // heads), variant
-        bound = relation_bound(r1, r2, init)
+        self.relative_dim, self.core, self.variant = (r1 // heads, r2 // heads), core, variant
+        bound = relation_bound(r1, r2, init) if core == "dense" else 1.0    # a diagonal's fan-in is one channel
+        size = (r1, r2) if core == "dense" else (r1,)
         for name in ("query", "key", "value"):
             setattr(self, name, nn.Parameter(uniform((dim, self.inner), linear_bound(dim))) if shared else None)
             setattr(self, f"{name}_low", nn.Parameter(uniform((dim, r1), linear_bound(dim))))
-            setattr(self, f"{name}_core", nn.Parameter(uniform((relations.count, r1, r2), bound)))
+            redundant = core == "diagonal" and name == "key"
+            weight = None if redundant else nn.Parameter(uniform((relations.count, *size), bound))
+            setattr(self, f"{name}_core", weight)
         self.value_up = nn.Parameter(uniform((r2, self.inner), linear_bound(r2)))
         check_heads(heads, r2)
 
@@ -74,8 +87,12 @@ class LoRTranslution(Attention):
 
     @property
     def cores(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The matrices of every relation, each (r, h·C¹, h·C²)."""
-        return self.query_core, self.key_core, self.value_core
+        """The matrices of every relation, each (r, h·C¹, h·C²); a diagonal one of the key is the identity."""
+        if self.key_core is not None:
+            return self.query_core, self.key_core, self.value_core
+        ones = torch.ones_like(self.query_core)
+        query, key, value = map(torch.diag_embed, (self.query_core, ones, self.value_core))
+        return query, key, value
 
     def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
         """a_ij = (q_ij·k_ji + q_i·k_j) / √d with q_ij = f_i W1 W[δ]; d is the dimension of a full head."""
@@ -88,14 +105,17 @@ class LoRTranslution(Attention):
         return lor_values_definition(alpha, x, *rest, self.relations_for(x), self.shared, self.variant)
 
     def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
-        """Run the grouped products on the low dimension (appendix D)."""
+        """Run the grouped products on the low dimension (appendix D), or channel by channel with diagonal cores."""
+        if self.core == "diagonal":
+            return diagonal_lor(x, self.low, (self.query_core, self.value_core), self.value_up, self.relations_for(x),
+                                self.heads, self.shared, self.variant, self.dropped)
         rel, rest = self.relations_for(x), (self.low, self.cores, self.value_up)
         alpha = lor_scores(x, *rest, rel, self.heads, self.shared, self.variant).softmax(dim=-1)
         return lor_values(self.dropped(alpha), x, *rest, rel, self.shared, self.variant)
 
     def extra_repr(self) -> str:
         """Describe the layer without its weights."""
-        return f"{super().extra_repr()}, relative_dim={self.relative_dim}, variant={self.variant!r}"
+        return f"{super().extra_repr()}, relative_dim={self.relative_dim}, core={self.core!r}, variant={self.variant!r}"
 
 
 def _two(relative_dim: object) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from translution_lib.relations import Relations
+from translution_lib.sharing import merge
 
 
 def offset_count(relations: Relations) -> int:
@@ -30,17 +31,12 @@ def clipped(relations: Relations, clip: int | None) -> Relations:
     Raises:
         ValueError: a table without a grid, or a clip that is not an integer ≥ 0.
     """
-    m = offset_count(relations)
+    offset_count(relations)
     if clip is None:
         return relations
     if isinstance(clip, bool) or not isinstance(clip, int) or clip < 0:
         raise ValueError(f"clip must be an integer ≥ 0 or None, got {clip!r}")
-    near = [tuple(max(-clip, min(clip, component)) for component in delta) for delta in relations.labels[:m]]
-    labels = (*sorted(set(near)), *relations.labels[m:])
-    ids = {label: r for r, label in enumerate(labels)}
-    # The last entry serves the masked pairs, whose id −1 it keeps.
-    new = torch.tensor([ids[label] for label in (*near, *relations.labels[m:])] + [-1], device="cpu")
-    return Relations(new[relations.index], len(labels), labels, relations.shape, relations.cls, relations.causal)
+    return merge(relations, lambda delta: tuple(max(-clip, min(clip, step)) for step in delta))
 
 
 def offset_vectors(relations: Relations) -> Float[Tensor, "m d"]:

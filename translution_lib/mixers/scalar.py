@@ -8,13 +8,14 @@ import math
 
 import torch
 from einops import rearrange
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from translution_lib.functional.checks import check_choice
 from translution_lib.mixers.attention import SelfAttention, check_sizes
 from translution_lib.mixers.positional import offset_count, per_pair
 from translution_lib.relations import Relations
+from translution_lib.sharing import t5_buckets
 
 BIASES = ("table", "t5", "alibi")
 
@@ -76,30 +77,6 @@ class ScalarBias(SelfAttention):
         return f"{super().extra_repr()}, bias={self.maker!r}"
 
 
-def t5_buckets(delta: Int[Tensor, "m"], num_buckets: int = 32, max_distance: int = 128,
-               causal: bool = False) -> Int[Tensor, "m"]:
-    """Return the bucket of each signed distance δ = query − key, from 0 to num_buckets − 1 (T5).
-
-    Near distances have a bucket each; farther ones share buckets whose widths grow geometrically up to
-    ``max_distance``. Without ``causal`` the upper half of the buckets is for keys after the query (δ < 0).
-
-    Raises:
-        ValueError: num_buckets that is not a multiple of 2 (causal) or of 4, or max_distance not above the near ones.
-    """
-    check_sizes(num_buckets=num_buckets, max_distance=max_distance)
-    if num_buckets % (2 if causal else 4):
-        raise ValueError(f"num_buckets must be a multiple of {2 if causal else 4}, got {num_buckets}")
-    side = num_buckets if causal else num_buckets // 2
-    near = side // 2
-    if max_distance <= near:
-        raise ValueError(f"max_distance must exceed the {near} near distances, got {max_distance}")
-    distance = delta.clamp(min=0) if causal else delta.abs()
-    # The released models were trained with these roundings, so the logarithm stays in float32.
-    far = torch.log(distance.clamp(min=1).float() / near) / math.log(max_distance / near) * (side - near)
-    bucket = torch.where(distance < near, distance, (near + far.long()).clamp(max=side - 1))
-    return bucket if causal else bucket + side * (delta < 0)
-
-
 def alibi_slopes(heads: int) -> Float[Tensor, "h"]:
     """Return ALiBi's slopes: 2^(−8k/h) for k = 1 … h where h is a power of two.
 
@@ -109,3 +86,6 @@ def alibi_slopes(heads: int) -> Float[Tensor, "h"]:
     power = 2 ** (heads.bit_length() - 1)
     exponents = [k / power for k in range(1, power + 1)] + [(k - 0.5) / power for k in range(1, heads - power + 1)]
     return torch.tensor([2.0 ** (-8 * e) for e in exponents], dtype=torch.float64, device="cpu")
+
+
+__all__ = ["BIASES", "ScalarBias", "alibi_slopes", "t5_buckets"]

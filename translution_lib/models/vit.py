@@ -18,6 +18,7 @@ from translution_lib.models.blocks import (
     run_blocks,
 )
 from translution_lib.relations import Relations, offsets, pairs, place_cls
+from translution_lib.sharing import bucketed
 
 ENCODINGS = ("relative", "placed", "pairs")
 
@@ -41,6 +42,9 @@ class ViTConfig:
     options: dict = field(default_factory=dict)
     checkpoint: bool = False
     clip_offsets: int | None = None
+    bucket_offsets: int | None = None
+    bucket_by: str = "axis"
+    window: int | None = None
 
     @property
     def grid(self) -> int:
@@ -62,7 +66,9 @@ class ViTConfig:
         """Return the relation table that all layers share."""
         if self.encoding == "pairs":
             return pairs(self.tokens)
-        table = offsets((self.grid, self.grid), cls=self.pool == "cls", clip=self.clip_offsets)
+        table = offsets((self.grid, self.grid), cls=self.pool == "cls", window=self.window, clip=self.clip_offsets)
+        if self.bucket_offsets is not None:
+            table = bucketed(table, self.bucket_offsets, by=self.bucket_by)
         return place_cls(table) if self.encoding == "placed" else table
 
 
@@ -83,16 +89,23 @@ class ViT(nn.Module):
             same outputs and gradients, less memory, one more forward pass.
         clip_offsets: offsets farther than so many patches along an axis share the relation at that distance; by default
             every offset has its own.
+        bucket_offsets: so many logarithmic buckets of a distance, as in T5, share a relation each (:func:`bucketed`); by
+            default every offset has its own.
+        bucket_by: "axis" (buckets of each component of an offset, with its sign) or "radius" (of max|δ|, without a
+            direction).
+        window: a patch attends to no patch more than so many rows or columns away; CLS is never masked.
         options: further options of the mixer, such as ``relative_dim=8``.
 
     Raises:
         ValueError: sizes that do not fit, an unknown mixer, pool or encoding, offsets to clip where relations are
-            pairs, a place for CLS where there is none, options that no layer knows.
+            pairs, offsets to clip and to put in buckets, a place for CLS where there is none, options that no layer
+            knows.
     """
 
     def __init__(self, image_size: int, patch_size: int, channels: int, classes: int, dim: int, depth: int, heads: int,
                  ff: int, mixer: str | Sequence[str] = "translution", pool: str = "cls", absolute: bool | None = None,
                  encoding: str = "relative", checkpoint: bool = False, clip_offsets: int | None = None,
+                 bucket_offsets: int | None = None, bucket_by: str = "axis", window: int | None = None,
                  **options) -> None:
         super().__init__()
         check_sizes(image_size=image_size, patch_size=patch_size, channels=channels, classes=classes, depth=depth)
@@ -101,14 +114,14 @@ class ViT(nn.Module):
         _check_choice("pool", pool, ("cls", "mean"))
         _check_choice("encoding", encoding, ENCODINGS)
         check_flag("checkpoint", checkpoint)
-        if encoding == "pairs" and clip_offsets is not None:
-            raise ValueError(f'clip_offsets must be None where encoding is "pairs", got {clip_offsets}')
+        _check_sharing(encoding, clip_offsets=clip_offsets, bucket_offsets=bucket_offsets, window=window)
         if encoding == "placed" and pool != "cls":
             raise ValueError(f'encoding "placed" needs pool "cls", got {pool!r}')
         names = mixer_names(mixer, depth)
         absolute = bool(ABSOLUTE.keys() & set(names)) if absolute is None else absolute
         self.config = ViTConfig(image_size, patch_size, channels, classes, dim, depth, heads, ff, names, pool,
-                                absolute, encoding, dict(options), checkpoint, clip_offsets)
+                                absolute, encoding, dict(options), checkpoint, clip_offsets, bucket_offsets, bucket_by,
+                                window)
         self.relations = self.config.relations()
         pixels = channels * patch_size ** 2
         first = nn.LayerNorm(pixels) if self.config.normalised else nn.Identity()
@@ -145,6 +158,16 @@ class ViT(nn.Module):
         x = run_blocks(self.blocks, self.tokens(images), self.config.checkpoint)
         x = x[:, 0] if self.cls is not None else x.mean(dim=1)
         return self.head(self.norm(x))
+
+
+def _check_sharing(encoding: str, **rules: int | None) -> None:
+    """Refuse a rule about offsets where relations are pairs, and two rules of sharing at once."""
+    given = {name: rule for name, rule in rules.items() if rule is not None}
+    if encoding == "pairs" and given:
+        name, rule = next(iter(given.items()))
+        raise ValueError(f'{name} must be None where encoding is "pairs", got {rule}')
+    if {"clip_offsets", "bucket_offsets"} <= given.keys():
+        raise ValueError(f"bucket_offsets must be None where offsets are clipped, got {given['bucket_offsets']}")
 
 
 def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
