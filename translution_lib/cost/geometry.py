@@ -10,6 +10,7 @@ class RiemannLayer(RotaryLayer):
     """Queries and keys carried to a common space, once per token.
 
     Attributes:
+        still: whether the maps turn nothing.
         skew: whether the maps are exponentials of full learned matrices, d × d per token and head, instead of blocks.
         scales: learned numbers of the metric; None without one.
         squashed: whether a sigmoid keeps them below one.
@@ -17,6 +18,7 @@ class RiemannLayer(RotaryLayer):
         focus: "" for none, "before" or "after" for locality focusing before or after the softmax.
     """
 
+    still: bool = False
     skew: bool = False
     scales: int | None = None
     squashed: bool = True
@@ -41,8 +43,8 @@ class RiemannLayer(RotaryLayer):
 
     @property
     def carrying(self) -> int:
-        """Multiply–adds that carry a query or a key, of all heads: by blocks of two, or by a full matrix."""
-        return self.inner * (self.width if self.skew else 2)
+        """Multiply–adds that carry a query or a key, of all heads: by blocks of two, by a full matrix, or not."""
+        return self.inner * (self.width if self.skew else 0 if self.still else 2)
 
     def mixing(self, pairs: int) -> int:
         """Self-attention's, every query and key carried once, and scaled once where there is a metric."""
@@ -84,7 +86,7 @@ class RiemannLayer(RotaryLayer):
     def saved_once(self, form: str) -> int:
         """What is made of positions and parameters: angles or matrices, factors of the metric, log λ."""
         t, a, d, e = self.placed, self.axes, self.width, self.inner
-        turns = 2 * d + (3 * t * e + t * a if self.learned else 2 * t * d)
+        turns = 0 if self.still else 2 * d + (3 * t * e + t * a if self.learned else 2 * t * d)
         if self.skew:
             turns = (a + 2 * t * e) * d + t * a
         metric = 2 * t * d

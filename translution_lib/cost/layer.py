@@ -132,9 +132,9 @@ def _transport(relations, heads, transport="rotation", metric="scalar", angles="
                **options) -> dict:
     axes = len(relations.shape)
     scales = {None: None, "scalar": heads * axes, "pairs": heads * width // 2}.get(metric, heads * width)
-    return {**_turns(relations, heads, **options), "learned": transport != "skew" and angles == "learned",
-            "skew": transport == "skew", "scales": scales, "squashed": alpha is not None, "focus": focus or "",
-            "turning": metric == "general"}
+    return {**_turns(relations, heads, **options), "learned": transport not in ("skew", "none") and angles == "learned",
+            "still": transport == "none", "skew": transport == "skew", "scales": scales, "squashed": alpha is not None,
+            "focus": focus or "", "turning": metric == "general"}
 
 
 KINDS: dict[str, tuple[type[Layer], dict, Callable[..., dict]]] = {

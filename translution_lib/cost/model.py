@@ -60,7 +60,8 @@ def parameters(model: Config | nn.Module) -> int:
     config = config_of(model)
     c, f = config.dim, config.ff
     block = 2 * c + (2 * c + c * f + f + f * c + c)             # norm before the mixer; norm and two linear maps after
-    around = config.absolute * config.tokens * c
+    fixed = getattr(config, "embedding", "learned") != "learned"
+    around = (config.absolute and not fixed) * config.tokens * c
     if isinstance(config, ViTConfig):
         p = config.channels * config.patch_size ** 2
         around += 2 * config.normalised + (p * c + c) + 2 * c   # norm, linear map, norm of the patches

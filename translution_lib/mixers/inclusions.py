@@ -123,7 +123,11 @@ def _riemann(layer: Riemann) -> Factors:
 def _transports(layer: Riemann, rel, delta: torch.Tensor) -> torch.Tensor:
     """Return T_δ T_0⁻¹ per relation, (r, h or 1, d, d), or say why the score of a pair depends on more than δ."""
     origin = torch.zeros_like(delta[:1])
-    if bool(layer.log_scale().count_nonzero()):
+    if layer.schedule == "constant" and layer.scale is not None:
+        half = layer.half_logs(origin).exp()                                                    # h 1 d
+        here = half if layer.form == "inner" else 1 / half
+        carry = here[..., None] * (layer.orthogonal(delta) @ layer.orthogonal(origin).mT) * half[..., None, :]
+    elif bool(layer.log_scale().count_nonzero()):
         _refuse_places(layer)
         carry = layer.frame(delta).map @ layer.frame(origin).inverse
     else:
@@ -139,7 +143,8 @@ def _refuse_places(layer: Riemann) -> None:
         why = "with s ≠ 1 the metric at the query multiplies a score by s^((m+n)/2), which no offset determines"
     elif layer.schedule == "log":
         why = "with s^(log m) the keys are carried by a power of m/n, which no offset determines"
-    elif layer.metric != "scalar" and (layer.metric, layer.transport == "skew") != ("pairs", False):
+    elif not (layer.metric == "scalar" or layer.transport == "none"
+              or (layer.metric == "pairs" and layer.transport != "skew")):
         why = "a scaling that does not commute with the turns makes T_m T_n⁻¹ depend on more than m − n"
     elif layer.half_logs(layer.places(torch.empty(1, layer.relations.n))).abs().max() >= BOUND:
         why = "on a grid so long the factors of far tokens are held at their bound"

@@ -20,6 +20,7 @@ from translution_lib.mixers.rotary import ANGLES, with_free_cls
 from translution_lib.relations import Relations
 
 METRICS = (None, "scalar", "pairs", "diagonal", "general")
+SCHEDULES = (*maps.SCHEDULES, "constant")
 FOCI = (None, "before", "after")
 
 
@@ -33,16 +34,18 @@ class Riemann(SelfAttention):
         relations: a table with a grid of a axes. Its mask and its positions are read; clipping has no meaning here.
         dim, heads: channels and heads, as for :class:`SelfAttention`.
         transport: the orthogonal factor of T: blocks that turn ("rotation"), that reflect ("reflection"), 4×4 blocks of
-            one of each ("blocks4"), or e^{tX} with a full learned skew matrix X per axis ("skew").
+            one of each ("blocks4"), e^{tX} with a full learned skew matrix X per axis ("skew"), or the identity
+            ("none": the metric and the focus alone).
         metric: None (s = 1), "scalar" (one s per head and axis), "pairs" (one per plane), "diagonal" (one per channel),
             "general" (one per channel, with axes that turn with the token, as in the paper's appendix).
         form: "inner", the product in the metric of the query; or "covector", which drops the metric.
         focus: locality focusing λ = exp(−‖δ‖²/2σ²) with a learned σ per head: None, "after" softmax as the paper has
             it, or "before" it, as the bias log λ.
-        angles: "fixed", or "learned" (h, a, d/2), which starts at the fixed ones; "skew" always learns.
+        angles: "fixed", or "learned" (h, a, d/2), which starts at the fixed ones; "skew" always learns, "none" has none.
         base: base of the fixed frequencies.
         alpha: α of s = e^w / (e^w + α) in (0, 1); None lets s = e^w exceed one. The parameter w starts at zero.
-        schedule: power of s at place m: m ("linear") or ln m ("log").
+        schedule: power of s at place m: m ("linear"), ln m ("log"), or the mean place of the table at every place
+            ("constant": a learned temperature that knows no place).
         options: ``absolute``, ``head_dim``, ``dropout``, ``output`` as for :class:`SelfAttention`.
 
     No token's factor leaves e^±40 (in float16 e^±3.5), so that scores are finite on texts of any length; up to there
@@ -60,13 +63,15 @@ class Riemann(SelfAttention):
             raise ValueError(f"relations must have a grid: a transport needs positions, got {relations!r}")
         for name, value, known in (("transport", transport, maps.TRANSPORTS), ("metric", metric, METRICS),
                                    ("form", form, maps.FORMS), ("focus", focus, FOCI), ("angles", angles, ANGLES),
-                                   ("schedule", schedule, maps.SCHEDULES)):
+                                   ("schedule", schedule, SCHEDULES)):
             check_choice(name, value, known)
         super().__init__(relations, dim, heads, **options)
         self.transport, self.metric, self.form, self.focus = transport, metric, form, focus
         self.alpha, self.schedule = alpha, schedule
         self._places = relations.positions.double() + 1                                 # n a, on the CPU
         self._fixed = frequencies(self.head_dim, self._places.shape[1], base)           # a d/2, on the CPU
+        if schedule == "constant" and metric == "general":
+            raise ValueError("schedule must not be 'constant' for metric='general', whose axes turn with the place")
         if transport == "blocks4" and self.head_dim % 4:
             raise ValueError(f"head_dim must be a multiple of 4 for transport='blocks4', got {self.head_dim}")
         self._add_parameters(angles)
@@ -81,7 +86,7 @@ class Riemann(SelfAttention):
         self.theta = self.generator = None
         if self.transport == "skew":
             self.generator = nn.Parameter(_rotation_generator(self._fixed).repeat(h, 1, 1, 1).to(self.query))
-        elif angles == "learned":
+        elif angles == "learned" and self.transport != "none":
             self.theta = nn.Parameter(self._fixed.repeat(h, 1, 1).to(self.query))
 
     @property
@@ -116,12 +121,15 @@ class Riemann(SelfAttention):
     def phases(self, places: Float[Tensor, "n a"]) -> Tensor:
         """Return the angles of tokens at the given places, (n, d/2) or (h, n, d/2)."""
         places, angles = self._exact(places, self.query), self._exact(self.angles, self.query)
+        if self.transport == "none":
+            return torch.zeros_like(maps.schedule_angles(places, angles))
         return maps.schedule_angles(places, -angles if self.metric == "general" else angles)
 
     def orthogonal(self, places: Float[Tensor, "n a"]) -> Float[Tensor, "*h n d d"]:
         """Return the orthogonal factors O of tokens at the given places; the appendix of the paper turns them back."""
         if self.transport != "skew":
-            return maps.orthogonal(self.phases(places), self.transport)
+            kind = "rotation" if self.transport == "none" else self.transport
+            return maps.orthogonal(self.phases(places), kind)
         x, sign = self.skew(), -1 if self.metric == "general" else 1
         steps = self._exact(places, x)
         return torch.matrix_exp(sign * (steps[:, :, None, None] * x.to(steps)[:, None]).sum(-3))
@@ -131,7 +139,13 @@ class Riemann(SelfAttention):
         log_s = self.log_scale()
         bound = min(maps.BOUND, math.log(torch.finfo(self.query.dtype).max) / 2 - 2)
         # The logarithm of the places is taken on the CPU, where they can be checked.
-        return maps.half_logs(self._exact(maps.exponents(places, self.schedule), log_s), log_s, bound)
+        return maps.half_logs(self._exact(self.exponents(places), log_s), log_s, bound)
+
+    def exponents(self, places: Float[Tensor, "n a"]) -> Float[Tensor, "n a"]:
+        """Return the powers of s of tokens at the given places."""
+        if self.schedule == "constant":
+            return self._places.mean(0).expand_as(places)
+        return maps.exponents(places, self.schedule)
 
     def frame(self, places: Float[Tensor, "n a"]) -> maps.Frame:
         """Return T, T⁻¹ and M of tokens at the given places, each (h or 1, n, d, d); equations (6), (7), (10), (16)."""
@@ -192,6 +206,8 @@ class Riemann(SelfAttention):
 
     def _to_common(self, places: Tensor, like: Tensor):
         """Return the map (x, diagonal) -> O⁻¹ (diagonal · x), or diagonal · O⁻¹ x for the general metric."""
+        if self.transport == "none":
+            return lambda x, s: s * x
         if self.transport == "skew":
             turns = self.orthogonal(places).to(like)
             # One product per head and token for all samples: no copy of the maps for each of them.
@@ -215,6 +231,11 @@ class Riemann(SelfAttention):
             bias = self.focus_bias(x).masked_fill(~relations.mask_on(x.device), -math.inf).to(q.dtype)
         mixed = self.fused(q, k, F.pad(v, (0, q.shape[-1] - self.head_dim)), bias, root)
         return rearrange(mixed[..., : self.head_dim], "b h n d -> b n (h d)")
+
+    def learnt(self) -> dict[str, Tensor]:
+        """Return what the layer learned beside matrices: s of heads and axes (or channels), σ of heads, in patches."""
+        found = {} if self.scale is None else {"s": maps.log_scale(self.scale, self.alpha).exp()}
+        return found if self.log_sigma is None else {**found, "sigma": self.log_sigma.exp()}
 
     def extra_repr(self) -> str:
         """Describe the layer without its weights."""
