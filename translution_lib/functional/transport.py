@@ -14,7 +14,7 @@ from torch import Tensor
 from translution_lib.functional.checks import check_choice
 from translution_lib.functional.rotary import turn
 
-TRANSPORTS = ("rotation", "reflection", "blocks4", "skew")
+TRANSPORTS = ("rotation", "reflection", "blocks4", "skew", "none")
 FORMS = ("inner", "covector")
 SCHEDULES = ("linear", "log")
 BOUND = 40.0
