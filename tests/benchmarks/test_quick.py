@@ -18,6 +18,7 @@ KINDS = {
     "training_step": {"training-step"},
     "linear_attention": {"length"},
     "relative_performer": {"window"},
+    "image_loading": {"image-loading"},
 }
 
 
@@ -105,3 +106,11 @@ def test_the_forms_of_position_heads_agree_and_are_weighed():
         bar["value"] >= bar["at_least"] if "at_least" in bar else bar["value"] <= bar["at_most"]
         for bar in record["bars"]]
     assert len(record["bars"]) == printed.count("bar: ") == 3
+
+
+def test_the_loader_and_the_model_are_measured_alone_and_together():
+    printed, record = run("image_loading")
+    found = {(row["part"], row["workers"]): row for row in record["rows"]}
+    assert set(found) == {("loader", 0), ("loader", 1), ("model", 0), ("both", 0), ("both", 1)}
+    assert all(row["images_per_second"] == row["batch"] * row["steps"] / min(row["times"]) for row in found.values())
+    assert "data_root" not in record["parameters"] and printed.count("pictures/s") == 5

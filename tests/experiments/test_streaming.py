@@ -64,7 +64,8 @@ def test_a_view_depends_on_seed_epoch_and_picture_alone():
 @settings(max_examples=25)
 @given(st.integers(1, 23), st.integers(1, 9), st.integers(1, 4), st.integers(1, 3))
 def test_the_shares_of_all_processes_are_the_step(count, batch, world, accumulate):
-    one = batches(count=max(3, count), batch_size=max(batch, world * accumulate), processes=world, accumulate=accumulate)
+    batch = max(batch, world * accumulate)
+    one = batches(count=max(3, count), batch_size=batch, processes=world, accumulate=accumulate)
     for step, whole in enumerate(one.steps):
         shares = [one.shares(step, rank, world) for rank in range(world)]
         assert torch.equal(torch.cat([part for share in shares for part in share]), whole)
