@@ -32,7 +32,7 @@ QUICK = {"tiny": {"patch_size": 28, "mixer": "absolute", "dim": 8, "depth": 1, "
 SIDES, QUICK_SIDES = (500, 375), (60, 45)
 """Width and height of a generated picture; an average picture of ImageNet has nearly as many pixels."""
 NOISE = 24
-"""Levels of a byte: with it a generated file of 500 by 375 pixels has about 120 kB, those of ImageNet 108 kB on average."""
+"""Levels of a byte: with it a generated file has about 120 kB; ImageNet's have 108 kB on average."""
 
 
 def tasks(args) -> list[dict]:
@@ -126,10 +126,11 @@ def finish(record: dict) -> None:
     """Print a line for every task."""
     del record["parameters"]["data_root"]
     for row in record["rows"]:
+        head = f"{row['part']:<7} {row['model']:<18} {row['workers']} workers"
         if row["status"] != "measured":
-            print(f"{row['part']:<7} {row['model']:<18} {row['workers']} workers: {row['status']}, {row['reason']}")
-            continue
-        print(f"{row['part']:<7} {row['model']:<18} {row['workers']} workers  {row['images_per_second']:8.1f} pictures/s")
+            print(f"{head}: {row['status']}, {row['reason']}")
+        else:
+            print(f"{head}  {row['images_per_second']:8.1f} pictures/s")
 
 
 def options():
