@@ -11,6 +11,7 @@ from translution_lib.experiments.configuration import Configuration
 from translution_lib.experiments.image_classification import ARCHITECTURES
 from translution_lib.mixers import MIXERS
 from translution_lib.models import GPT, Architecture
+from translution_lib.models.gpt import BEYOND
 
 VOCABULARIES = {"grammar": 24, "shakespeare": 65, "wikitext-2": 137, "openwebtext": 0}
 """Number of characters of a text. WikiText-2's is that of its validation and test files; a run counts what it reads."""
@@ -43,9 +44,8 @@ class LanguageModellingConfig(Configuration):
         data_root: folder with the files of the text.
         context: tokens of a window in training.
         test_contexts: lengths of the windows in testing, in contexts, separated by commas.
-        beyond: what holds for offsets longer than any in training, where the encoding has parameters for each offset:
-            "refuse" (such a length is not tested), "clip" (they share those of the longest) or "window" (no token
-            reads so far back).
+        beyond: rules for offsets longer than any in training that such lengths are also tested with, separated by
+            commas: "clip" (they share the parameters of the longest) and "window" (no token reads so far back).
         train_tokens: how many tokens of the training text, from its start; 0 is all.
         test_tokens: how many of the test text; 0 is all.
         sample: so many tokens are written by the trained model into the record.
@@ -86,7 +86,7 @@ class LanguageModellingConfig(Configuration):
     data_root: str = ""
     context: int = Field(64, ge=4)
     test_contexts: str = "1"
-    beyond: Literal["refuse", "clip", "window"] = "refuse"
+    beyond: str = ""
     train_tokens: Count = 0
     test_tokens: Count = 0
     sample: Count = 0
@@ -134,6 +134,9 @@ class LanguageModellingConfig(Configuration):
         if not all(one.isdigit() and int(one) > 0 for one in named) or len(set(named)) < len(named):
             raise ValueError(f"test_contexts: got {self.test_contexts!r}, expected different whole numbers from 1, "
                              "separated by commas")
+        if [rule for rule in self.rules if rule not in BEYOND] or len(set(self.rules)) < len(self.rules):
+            raise ValueError(f"beyond: got {self.beyond!r}, expected nothing, or different names of "
+                             f"{', '.join(BEYOND)}, separated by commas")
 
     def _check_steps(self) -> None:
         """What one step is divided into."""
@@ -190,9 +193,17 @@ class LanguageModellingConfig(Configuration):
         return {"train": self.train_split, "test": SPLITS[self.data][1]}
 
     @property
-    def lengths(self) -> dict[str, int]:
-        """Tokens of a window in testing, by name in the record: "2x" for two contexts."""
-        return {f"{int(one)}x": int(one) * self.context for one in self.test_contexts.split(",")}
+    def rules(self) -> list[str]:
+        """Those of `beyond`."""
+        return [one.strip() for one in self.beyond.split(",")] if self.beyond else []
+
+    @property
+    def lengths(self) -> dict[str, tuple[int, str]]:
+        """Tokens of a window in testing and the rule for far offsets, by name in the record: "2x", "2x clip"."""
+        multiples = [int(one) for one in self.test_contexts.split(",")]
+        plain = {f"{one}x": (one * self.context, "") for one in multiples}
+        return plain | {f"{one}x {rule}": (one * self.context, rule)
+                        for rule in self.rules for one in multiples if one > 1}
 
     @property
     def tested(self) -> list[str]:

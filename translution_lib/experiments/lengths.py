@@ -1,9 +1,8 @@
 """A trained language model on texts longer than its context: what carries over, and what does not.
 
 An encoding whose parameters do not depend on the length reads any text. One with parameters for each offset knows the
-offsets of its context alone: a longer text needs a rule for those beyond, and `beyond` names it. No rule gives a
-parameter to a place that training never saw, so that an absolute embedding is refused. Source: chapter "Language
-models".
+offsets of its context alone: a longer text needs a rule for those beyond. No rule gives a parameter to a place that
+training never saw, so that an absolute embedding is refused. Source: chapter "Language models".
 """
 
 from dataclasses import fields
@@ -12,56 +11,62 @@ from typing import Any
 import torch
 
 from translution_lib.models import GPT
+from translution_lib.models.gpt import BEYOND
 
-WITHIN, NATIVE, REFUSE = "within", "native", "refuse"
-RULES = ("clip", "window")
+WITHIN, NATIVE = "within", "native"
 
 
 class Bounded(ValueError):
-    """An encoding that cannot read a text of this length."""
+    """An encoding that cannot read a text of this length, or not by this rule."""
 
 
-def how(model: GPT, length: int, beyond: str = REFUSE) -> str:
+def how(model: GPT, length: int, rule: str = "") -> str:
     """In what way a model reads `length` tokens.
 
+    Args:
+        model: on any device.
+        length: tokens of a text.
+        rule: "" (as the encoding is), "clip" (offsets longer than any in the context share the parameters of the
+            longest) or "window" (no token reads further back than that).
+
     Returns:
-        "within" its context; "native", all parameters mean the same at any length; "clip", offsets longer than any in
-        the context share the parameters of the longest; "window", no token reads further back than that.
+        "within" its context; "native", all parameters mean the same at any length; or the rule.
 
     Raises:
-        Bounded: it cannot, or no rule for it was chosen.
+        Bounded: it cannot.
         ValueError: an unknown rule.
     """
-    if beyond not in (REFUSE, *RULES):
-        raise ValueError(f"beyond: got {beyond!r}, expected one of {', '.join((REFUSE, *RULES))}")
-    if length <= model.config.context:
+    if rule not in ("", *BEYOND):
+        raise ValueError(f"rule: got {rule!r}, expected nothing, or one of {', '.join(BEYOND)}")
+    known = model.config.context
+    if length <= known:
         return WITHIN
     if model.config.absolute:
-        raise Bounded(f"an embedding of {model.config.context} places has none for {length} tokens")
-    if shapes(model) == shapes(stretched(model, length, device="meta")):
-        return NATIVE
-    if beyond == REFUSE:
-        raise Bounded(f"parameters for {model.config.context} offsets, none for those of {length} tokens")
-    return beyond
+        raise Bounded(f"there is an embedding of {known} places, and none of the others")
+    native = shapes(model) == shapes(stretched(model, length, device="meta"))
+    if rule == "clip" and native:
+        raise Bounded("nothing to clip: no parameter belongs to an offset of the context")
+    if rule == "" and not native:
+        raise Bounded(f"there are parameters for {known} offsets, and none for the others")
+    return rule or NATIVE
 
 
-def lengthened(model: GPT, length: int, beyond: str = REFUSE) -> GPT:
+def lengthened(model: GPT, length: int, rule: str = "") -> GPT:
     """The same weights as a model of `length` tokens; the model itself where its context is as long.
 
-    Args:
-        model: on any device, trained.
-        length: tokens of a text.
-        beyond: "refuse", "clip" or "window", see `how`; it has no effect where none is needed.
-
     Raises:
-        Bounded, ValueError: as `how`.
+        Bounded: as `how`, and where the layers cannot follow the rule, as Performers no window.
+        ValueError: an unknown rule.
     """
-    way = how(model, length, beyond)
+    way = how(model, length, rule)
     if way == WITHIN:
         return model
-    rule = {} if way == NATIVE else {"reach": model.config.context, "beyond": way}
-    with torch.random.fork_rng(devices=[]):
-        longer = stretched(model, length, **rule)
+    changes = {} if way == NATIVE else {"reach": model.config.context, "beyond": way}
+    try:
+        with torch.random.fork_rng(devices=[]):
+            longer = stretched(model, length, **changes)
+    except ValueError as error:
+        raise Bounded(f"no {way}: {error}") from error
     longer.load_state_dict(model.state_dict())
     return longer.to(model.head.weight.device, model.head.weight.dtype).train(model.training)
 

@@ -33,24 +33,24 @@ def measure(config: LanguageModellingConfig, model: GPT, tokens: TokenSet) -> di
     model.eval()
     ratio = characters_per_token(config, tokens)
     texts, cannot = {}, {}
-    for name, length in config.lengths.items():
+    for name, (length, rule) in config.lengths.items():
         try:
-            texts[name] = evaluate_length(config, model, tokens, length, ratio)
+            texts[name] = evaluate_length(config, model, tokens, length, rule, ratio)
         except Bounded as refused:
             cannot[name] = str(refused)
     return {"texts": texts, "cannot": cannot, "sample": sample(config, model, tokens) if config.sample else ""}
 
 
 def evaluate_length(
-    config: LanguageModellingConfig, model: GPT, tokens: TokenSet, length: int, ratio: float = 1.0
+    config: LanguageModellingConfig, model: GPT, tokens: TokenSet, length: int, rule: str = "", ratio: float = 1.0
 ) -> TextEvaluation:
-    """One length; `ratio` is the number of characters that a token stands for.
+    """One length by one rule; `ratio` is the number of characters that a token stands for.
 
     Raises:
-        Bounded: the model cannot read such a length.
+        Bounded: the model cannot read such a length so.
     """
-    way = how(model, length, config.beyond)
-    longer = lengthened(model, length, config.beyond)
+    way = how(model, length, rule)
+    longer = lengthened(model, length, rule)
     losses, right = token_losses(config, longer, tokens.first(judged(config, tokens) + 1), length)
     quarters = QUARTERS * max(1, length // config.context)
     return summarise(losses, right, block_of(config), ratio, quarters, way)

@@ -57,7 +57,7 @@ def tokeniser(config: LanguageModellingConfig) -> Tokeniser:
 
 def block_of(config: LanguageModellingConfig) -> int:
     """Tokens of a block: whole windows of every tested length, and no less than `BLOCK`."""
-    whole = lcm(*config.lengths.values())
+    whole = lcm(*(length for length, _ in config.lengths.values()))
     return whole * -(-BLOCK // whole)
 
 
