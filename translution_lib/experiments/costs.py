@@ -27,7 +27,7 @@ def baseline_memory(config: Config, batch: int) -> cost.Memory:
     """What a step of a baseline keeps, counted on one picture; the workspace of backward is left out."""
     model, picture = counted(config)
     parameters = sum(weight.numel() * weight.element_size() for weight in model.parameters())
-    saved = batch * cost.count_saved_bytes(model.train(), picture)
+    saved = batch * cost.count_saved_bytes(model, picture)
     return cost.Memory(parameters, parameters, (STATES - 2) * parameters, saved, 0, "backward")
 
 
