@@ -1,9 +1,10 @@
 """How sure a measured proportion is, and a measured mean."""
 
-import math
 from collections.abc import Sequence
 from math import sqrt
 from statistics import NormalDist, mean, stdev
+
+from scipy.special import stdtr, stdtrit
 
 
 def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -47,27 +48,12 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
 
 
 def student_cdf(t: float, degrees: int) -> float:
-    """Return P(T ≤ t) of Student's law with a whole number ν of degrees of freedom, by its finite sum.
-
-    With θ = arctan(t/√ν): for even ν, P(|T| ≤ t) = sin θ Σ_k c_k cos²ᵏθ with c_0 = 1, c_k = c_(k−1) (2k − 1)/2k; for
-    odd ν, (2/π)(θ + sin θ cos θ Σ_k d_k cos²ᵏθ) with d_0 = 1, d_k = d_(k−1) 2k/(2k + 1); ⌊ν/2⌋ terms.
-    """
-    angle = math.atan(t / math.sqrt(degrees))
-    odd = degrees % 2
-    term, total = 1.0, 0.0
-    for k in range(degrees // 2):
-        if k:
-            term *= (2 * k - 1 + odd) / (2 * k + odd) * math.cos(angle) ** 2
-        total += term
-    if odd:
-        inside = (angle + math.sin(angle) * math.cos(angle) * total) * 2 / math.pi
-    else:
-        inside = math.sin(angle) * total
-    return (1 + inside) / 2
+    """Return P(T ≤ t) of Student's law with ν degrees of freedom."""
+    return float(stdtr(degrees, t))
 
 
 def student_quantile(p: float, degrees: int) -> float:
-    """Return the t with P(T ≤ t) = p ≥ ½, by bisection.
+    """Return the t with P(T ≤ t) = p ≥ ½.
 
     Raises:
         ValueError: p outside [½, 1), or no degrees of freedom.
@@ -76,10 +62,4 @@ def student_quantile(p: float, degrees: int) -> float:
         raise ValueError(f"p must be at least 0.5 and below 1, got {p!r}")
     if degrees < 1:
         raise ValueError(f"degrees must be at least 1, got {degrees!r}")
-    low, high = 0.0, 1.0
-    while student_cdf(high, degrees) < p:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if student_cdf(middle, degrees) < p else (low, middle)
-    return (low + high) / 2
+    return float(stdtrit(degrees, p))

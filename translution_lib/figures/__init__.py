@@ -54,6 +54,10 @@ rows = {"claim-1": [["a claim"], [figures.Tag("holds", figures.palette.green), f
 figures.filter_table(["claim", "status"], rows, {"status": ["holds"], "table": ["2"]}, alt="…", caption="…",
                      bars=("table", {"holds": figures.palette.green}))
 
+# Accuracy against cost: a mark for every run; the reader chooses task, test and the measure of cost.
+run = figures.Run("seed 0", "translution", "MNIST", "static", (1_448_432, 23_914), {"static": 97.5})
+figures.trade_off([run], ["multiply–adds", "parameters"], alt="…", upward="accuracy in %")
+
 figures.overview()                                            # the four operators in one still figure (no `show`)
 figures.overview_svg()                                        # the same as the text of an SVG file
 ```
@@ -79,6 +83,7 @@ from .shifted import shifted
 from .side_by_side import OffsetMap, side_by_side
 from .story import overview, overview_svg
 from .style import Palette, palette, use_style
+from .trade_off import Run, trade_off
 
 __all__ = [
     "Arrow",
@@ -88,6 +93,7 @@ __all__ = [
     "OffsetMap",
     "Output",
     "Palette",
+    "Run",
     "Tag",
     "attention_map",
     "bars",
@@ -112,5 +118,6 @@ __all__ = [
     "show",
     "side_by_side",
     "token_grid",
+    "trade_off",
     "use_style",
 ]
