@@ -42,6 +42,21 @@ def hours(config: AnyConfig, rate: float, model: ViTConfig | GPTConfig | None = 
     return operations(config, model) / rate / 3600
 
 
+def pictures_per_second(rate: float, reading: float, model: ViTConfig) -> float:
+    """How many pictures a second a training takes that reads ahead (eq-imagenet-pipeline): the slower part decides.
+
+    Args:
+        rate: operations a second that the devices sustain together.
+        reading: pictures a second that all workers read together.
+        model: what is trained.
+
+    Raises:
+        ValueError: a rate that is not positive.
+    """
+    require_positive(rate=rate, reading=reading)
+    return min(reading, rate / (2.0 * PASSES * cost.macs_products(model)))
+
+
 def expected_time(interval: float, save: float, between: float, restart: float = 0.0) -> float:
     """Mean time until a piece of work is done and saved, where kills come at random (eq-cluster-time).
 
