@@ -121,9 +121,9 @@ def _length_scales(relations, heads, length_scales=4, num_features=None, width=1
             "axes": len(relations.shape), "scales": scales, "cls": relations.cls}
 
 
-def _distances(relations, heads, clip=6, signed=False, **options) -> dict:
+def _distances(relations, heads, clip=6, signed=False, corner=None, **options) -> dict:
     line = signed or relations.causal
-    return {**_features(relations, heads, **options), "cls": relations.cls,
+    return {**_features(relations, heads, **options), "cls": relations.cls, "placed": corner is not None,
             "vectors": 2 * clip + 1 if signed and not relations.causal else clip + 1,
             "balls": None if line else min(clip, sum(side - 1 for side in relations.shape))}
 
@@ -181,7 +181,7 @@ LAYERS: dict[type[nn.Module], tuple[str, Callable[..., dict]]] = {
         angles="fixed" if layer.theta is None else "learned")),
     mixers.PerformerS1: ("performer-s1", lambda layer: _random(layer, length_scales=layer.scales.shape[1])),
     mixers.PerformerS2: ("performer-s2", lambda layer: _random(
-        layer, clip=layer.clip, signed=layer.signed and not layer.relations.causal)),
+        layer, clip=layer.clip, signed=layer.signed and not layer.relations.causal, corner=layer.corner)),
     mixers.Performer: ("performer", lambda layer: _random(layer)),
     mixers.SelfAttention: ("self-attention", _absolute_too),
     mixers.GeneralTranslution: ("general-translution", lambda layer: _general(layer)),

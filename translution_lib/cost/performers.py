@@ -163,11 +163,13 @@ class SecondStrategyLayer(PerformerLayer):
         vectors: vectors w of the distances, the zero vector of the pairs with CLS not counted.
         balls: maps E_r that the sums run over, None where they run over the offsets of a line.
         cls: whether there is a CLS token.
+        placed: whether it has a place, and so no vector of its own.
     """
 
     vectors: int = 1
     balls: int | None = None
     cls: bool = False
+    placed: bool = False
 
     @property
     def content(self) -> PerformerLayer:
@@ -178,7 +180,7 @@ class SecondStrategyLayer(PerformerLayer):
     @property
     def columns(self) -> int:
         """Kernel values ρ per query: one per vector, and one for CLS."""
-        return self.vectors + self.cls
+        return self.vectors + (self.cls and not self.placed)
 
     @property
     def weights(self) -> int:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from translution_lib.functional.ball_sums import Balls, Line, weighted_sums
 
+CORNERS = ("left", "right")
 Sums = tuple[Float[Tensor, "b h n e"], Float[Tensor, "b h n"]]
 
 
@@ -91,6 +92,33 @@ def window_columns(shape: tuple[int, ...], k: int, cls: bool = False) -> Int[Ten
     p = _positions(shape)
     distance = (p[:, None] - p[None]).abs().sum(-1).clamp(max=k)
     return F.pad(distance, (1, 0, 1, 0), value=k + 1) if cls else distance
+
+
+def corner_columns(shape: tuple[int, int], k: int, corner: str) -> Int[Tensor, "n n"]:
+    """Return the column of ρ that each pair reads where token 0, CLS, stands below a lower corner of the grid.
+
+    CLS reads a token at distance r by the column min(r, k). Every token, and CLS itself, reads CLS as a far one.
+    """
+    place = torch.tensor([shape[0], 0 if corner == "left" else shape[1] - 1], device="cpu")
+    columns = F.pad(window_columns(shape, k), (1, 0, 1, 0), value=k)
+    columns[0, 1:] = (_positions(shape) - place).abs().sum(-1).clamp(max=k)
+    return columns
+
+
+def corner_sum(rho: Float[Tensor, "b h n r"], v: Float[Tensor, "b h n e"], shape: tuple[int, int],
+               corner: str) -> Sums:
+    """Σ_j ρ_ij v_j and Σ_j ρ_ij by the columns of :func:`corner_columns`, in linear time; token 0 is CLS.
+
+    Raises:
+        ValueError: tokens that do not fill the grid, or no column.
+    """
+    _check(rho, v, prod(shape) + 1, 1)
+    numerator, denominator = window_sum(rho[:, :, 1:], v[:, :, 1:], shape)
+    far = rho[:, :, 1:, -1]
+    reads = corner_columns(shape, rho.shape[-1] - 1, corner)[0].to(rho.device)
+    own = rho[:, :, 0][..., reads]                                                   # b h n: what CLS reads
+    return (torch.cat([(own[..., None] * v).sum(2, keepdim=True), numerator + far[..., None] * v[:, :, :1]], 2),
+            torch.cat([own.sum(-1, keepdim=True), denominator + far], 2))
 
 
 def line_columns(n: int, k: int, causal: bool = False, cls: bool = False) -> Int[Tensor, "n n"]:

@@ -9,12 +9,16 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from translution_lib.functional.checks import check_choice
 from translution_lib.functional.feature_states import positive_kernel
 from translution_lib.functional.linear_attention import denominators, kernel_weights
 from translution_lib.functional.positional_features import positional_features, through_blocks
 from translution_lib.functional.random_features import stabilised
 from translution_lib.functional.rotary import frequencies
 from translution_lib.functional.window_sum import (
+    CORNERS,
+    corner_columns,
+    corner_sum,
     kernel_per_pair,
     line_columns,
     line_sum,
@@ -75,24 +79,27 @@ class PerformerS2(Performer):
 
     A head of the second half has scores q_i w_rᵀ / √d with one learned vector per clipped L1 distance r = 0 … clip,
     and random features of them; its sums run over balls (eq-relative-performers-balls). A pair with CLS has the vector
-    zero. Only the content heads have keys. The kernel values of a query are comparable numbers of one floating-point
-    type: where a vector that this query does not read has a kernel value millions of times those that it reads (a
-    small grid, the first words of a text, CLS), their digits are lost.
+    zero, or with ``corner`` that of its distance. Only the content heads have keys. The kernel values of a query are
+    comparable numbers of one floating-point type: where a vector that this query does not read has a kernel value
+    millions of times those that it reads (a small grid, the first words of a text, CLS), their digits are lost.
 
     Args:
         relations: a table with a grid, without a mask or the full causal one.
         dim, heads: channels and an even number of heads.
         clip: distance k ≥ 1 from which all keys share one vector.
+        corner: CLS stands below the "left" or the "right" end of the grid's last row, on the left in the authors' code:
+            it reads the pixels near that corner by their distance, and is far for all of them. None: it has no place.
         signed: one dimension only: a vector per offset −k … k instead of per distance. A causal table has the offsets
             0 … k either way.
         options: those of :class:`Performer`.
 
     Raises:
-        ValueError: an odd number of heads, a table without a grid, a clip below 1, signed in several dimensions.
+        ValueError: an odd number of heads, a table without a grid, a clip below 1, signed in several dimensions, a
+            corner without a CLS token or on a grid that has not two axes.
     """
 
     def __init__(self, relations: Relations, dim: int, heads: int, *, clip: int = 6, signed: bool = False,
-                 **options) -> None:
+                 corner: str | None = None, **options) -> None:
         shape = grid_of(relations)
         check_sizes(clip=clip, heads=heads)
         if heads % 2:
@@ -100,8 +107,12 @@ class PerformerS2(Performer):
         if signed and len(shape) > 1:
             raise ValueError(f"signed must be False on a grid of several axes: an offset has no one sign there, "
                              f"got shape {shape}")
+        if corner is not None:
+            check_choice("corner", corner, CORNERS)
+            if not relations.cls or len(shape) != 2:
+                raise ValueError(f"corner needs a CLS token and a grid of two axes, got {relations!r}")
         super().__init__(relations, dim, heads, **options)
-        self.shape, self.clip, self.signed = shape, clip, signed or relations.causal
+        self.shape, self.clip, self.signed, self.corner = shape, clip, signed or relations.causal, corner
         rows = 2 * clip + 1 if signed and not relations.causal else clip + 1
         self.key = nn.Parameter(uniform((dim, self.inner // 2), linear_bound(dim)))
         self.distances = nn.Parameter(torch.randn(rows, self.head_dim))              # w, shared by the heads
@@ -111,6 +122,8 @@ class PerformerS2(Performer):
         rel = self.relations.for_length(n)
         if self.signed:
             return line_columns(n - rel.cls, self.clip, rel.causal, rel.cls)
+        if self.corner is not None:
+            return corner_columns(self.shape, self.clip, self.corner)
         return window_columns(self.shape, self.clip, rel.cls)
 
     def vectors(self, n: int) -> Float[Tensor, "r d"]:
@@ -126,7 +139,7 @@ class PerformerS2(Performer):
         used = w[before:len(w) - after]
         if after:
             used = torch.cat([used[:1].expand(before, -1), used, used[-1:].expand(after, -1)])
-        return F.pad(used * self.head_dim ** -0.25, (0, 0, 0, int(self.relations.cls)))
+        return F.pad(used * self.head_dim ** -0.25, (0, 0, 0, int(self.relations.cls and self.corner is None)))
 
     def halves(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return queries and keys of the content heads, and queries and vectors of the distance heads, b h/2 n d."""
@@ -187,6 +200,8 @@ class PerformerS2(Performer):
             rho = self.distance_kernel(q_distance, w, omega)
             if self.signed:
                 sums, total = line_sum(rho, v_distance, causal=relations.causal, cls=relations.cls)
+            elif self.corner is not None:
+                sums, total = corner_sum(rho, v_distance, self.shape, self.corner)
             else:
                 sums, total = window_sum(rho, v_distance, self.shape, cls=relations.cls)
             mixed = torch.cat([content, sums / denominators(total)[..., None]], 1)

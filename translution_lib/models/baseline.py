@@ -32,7 +32,7 @@ class Baseline(nn.Module):
 
     Args:
         name: one of ``BASELINES``.
-        image_size, channels: of the pictures; a convolutional network needs sides of 32 pixels or a multiple.
+        image_size, channels: of the pictures; a convolutional network needs sides of at least 32 pixels.
         classes: how many there are.
         dim: channels of a token, or of a convolutional network's first layer.
         sizes: a transformer's patch_size, depth, heads, ff and pool, as for :class:`ViT`; {} for the others.
@@ -53,8 +53,8 @@ class Baseline(nn.Module):
 
     def _convolutional(self) -> nn.Module:
         c = self.config
-        if c.image_size % 32:
-            raise ValueError(f"image_size must be a multiple of 32 for {c.name}, got {c.image_size}")
+        if c.image_size < 32:
+            raise ValueError(f"image_size must be at least 32 for {c.name}, got {c.image_size}")
         if c.sizes or c.options:
             raise ValueError(f"{c.name} has no sizes and options but dim, got {[*c.sizes, *c.options]}")
         return CONVOLUTIONAL[c.name](c.channels, c.classes, c.dim)

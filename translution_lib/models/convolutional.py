@@ -22,8 +22,8 @@ VGG_HIDDEN, VGG_SIDE = 64, 7
 def alexnet(channels: int, classes: int, width: int = WIDTH) -> nn.Sequential:
     """Return AlexNet's five convolutions with one linear read-out, as small pictures and the printed 2.5 M need it.
 
-    The original's dense layers alone would have 50 M parameters and more. Pictures of 32 pixels or a multiple end in
-    the mean over what five reductions leave.
+    The original's dense layers alone would have 50 M parameters and more. Pictures of 32 pixels or more end in the
+    mean over what five reductions leave.
     """
     sizes = [width, 3 * width, 6 * width, 4 * width, 4 * width]
     return nn.Sequential(
