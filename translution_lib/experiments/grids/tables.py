@@ -104,11 +104,17 @@ def comparison(grid: Grid, store: str | Path) -> Table:
     """A line for every row and column: ours, the printed number, their difference, and how many seeds there are."""
     found = results(grid, store)
     lines = tuple((one.row, one.column, one.text, one.printed.printed if one.printed else "",
-                   signed(one.difference), f"{len(one.records)} of {one.seeds}" if one.placement else "")
+                   signed(one.difference) if comparable(grid) else "",
+                   f"{len(one.records)} of {one.seeds}" if one.placement else "")
                   for one in found)
     of = f", {unit(grid)}" if unit(grid) else ""
     header = ("row", "column", f"ours{of}", f"printed{of}", "difference", "seeds")
     return Table(header, lines, caption(grid, found), origins(found))
+
+
+def comparable(grid: Grid) -> bool:
+    """Whether a difference from the printed numbers means something: perplexities of other tokens do not compare."""
+    return grid.kind is not TEXTS or grid.profile == "paper"
 
 
 def summary(grid: Grid, store: str | Path) -> Table:
