@@ -27,7 +27,8 @@ def options(draw, names=tuple(ATTENTION)) -> dict:
     low, core = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     rank = draw(st.sampled_from([low, (low, core)]))
     drawn = {"relative": draw(st.sampled_from(["", "q", "k", "v", "qk", "kv", "qv", "qkv"])), "relative_dim": rank,
-             "shared": draw(st.booleans()), "head_dim": draw(widths(names)),
+             "shared": draw(st.booleans()), "core": "diagonal" if rank == low else "dense",
+             "head_dim": draw(widths(names)),
              "clip": draw(st.sampled_from([1, 2, 9] if "performer-s2" in names else [None, 0, 1])),
              "per_head": draw(st.booleans()),
              "bias": draw(st.sampled_from(["table", "alibi"])),
@@ -40,7 +41,7 @@ def options(draw, names=tuple(ATTENTION)) -> dict:
              "variant": draw(st.sampled_from(["printed", "released"])),
              "angles": draw(st.sampled_from(["fixed", "learned"])), "functions": draw(st.integers(1, 3)),
              "cls_token": draw(st.sampled_from(["free", "origin"])), "hidden": draw(st.integers(1, 3)),
-             "kernel": draw(st.sampled_from(["mlp", "radial", "table"])), "centres": draw(st.integers(1, 3))}
+             "kernel": draw(st.sampled_from(["mlp", "radial", "axes", "table"])), "centres": draw(st.integers(1, 3))}
     known = {key for name in names for key in options_of(name)}
     return {key: value for key, value in drawn.items() if key in known}
 

@@ -21,6 +21,7 @@ EVERY = [(name, {}) for name in sorted(MIXERS)] + [
     ("lor-translution", {"relative_dim": (1, 3)}), ("lor-translution", {"relative_dim": 0}),
     ("lor-translution", {"relative_dim": 0, "variant": "released"}),
     ("lor-translution", {"relative_dim": 2, "shared": False}), ("lor-translution", {"variant": "released"}),
+    ("lor-translution", {"core": "diagonal"}), ("general-translution", {"kernel": "axes"}),
     ("translution", {"init": "released", "output": False}), ("convolution", {"kernel_size": 2, "output": False}),
     ("key-vector", {"clip": 1, "per_head": False}), ("key-value-vector", {"clip": 0, "absolute": True}),
     ("scalar-bias", {"bias": "alibi"}), ("gated-bias", {"form": "printed"}),

@@ -24,7 +24,8 @@ def diagonal_scores(u: Float[Tensor, "b n k"], w: Float[Tensor, "b n k"], table:
     """Return Σ_k u_ik a[δ]_k w_jk over the channels k of each head, without scale and mask.
 
     Args:
-        u, w: low queries and keys.
+        u: low queries.
+        w: low keys.
         table: the diagonal of every relation.
         relations: which pairs share a diagonal.
         heads: divides the channels.

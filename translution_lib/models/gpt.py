@@ -39,6 +39,7 @@ class GPTConfig:
     reach: int | None = None
     beyond: str = "clip"
     bucket_offsets: int | None = None
+    bucket_distance: int | None = None
 
     @property
     def tokens(self) -> int:
@@ -50,7 +51,8 @@ class GPTConfig:
         if self.reach is not None:
             return offsets(self.context, causal=True, **{self.beyond: self.reach - 1})
         table = offsets(self.context, causal=True)
-        return table if self.bucket_offsets is None else bucketed(table, self.bucket_offsets)
+        return table if self.bucket_offsets is None else bucketed(
+            table, self.bucket_offsets, max_distance=self.bucket_distance)
 
 
 class GPT(nn.Module):
@@ -68,8 +70,9 @@ class GPT(nn.Module):
         reach: number of offsets that have parameters of their own; by default all of the context.
         beyond: what holds from the offset ``reach`` on: "clip" (the parameters of the offset reach − 1) or "window" (no
             token reads so far back).
-        bucket_offsets: so many logarithmic buckets of an offset, as in T5, share parameters each (:func:`bucketed`); by
-            default every offset has its own.
+        bucket_offsets: offsets share parameters by so many logarithmic buckets, T5's (:func:`bucketed`); by default
+            every offset has its own.
+        bucket_distance: from here on all offsets share the last bucket; by default the context.
         options: further options of the mixer.
 
     Raises:
@@ -79,7 +82,7 @@ class GPT(nn.Module):
     def __init__(self, vocabulary: int, context: int, dim: int, depth: int, heads: int, ff: int,
                  mixer: str | Sequence[str] = "translution", absolute: bool | None = None, checkpoint: bool = False,
                  reach: int | None = None, beyond: str = "clip", bucket_offsets: int | None = None,
-                 **options) -> None:
+                 bucket_distance: int | None = None, **options) -> None:
         super().__init__()
         check_sizes(vocabulary=vocabulary, context=context, dim=dim, depth=depth,
                     **({} if reach is None else {"reach": reach}))
@@ -87,10 +90,12 @@ class GPT(nn.Module):
         check_flag("checkpoint", checkpoint)
         if reach is not None and bucket_offsets is not None:
             raise ValueError(f"bucket_offsets must be None where a reach is given, got {bucket_offsets}")
+        if bucket_offsets is not None and bucket_distance is None:      # kept, so that a longer copy means the same
+            bucket_distance = max(context, bucket_offsets // 2 + 1)
         names = mixer_names(mixer, depth)
         absolute = bool(ABSOLUTE.keys() & set(names)) if absolute is None else absolute
         self.config = GPTConfig(vocabulary, context, dim, depth, heads, ff, names, absolute, dict(options), checkpoint,
-                                reach, beyond, bucket_offsets)
+                                reach, beyond, bucket_offsets, bucket_distance)
         self.relations = self.config.relations()
         self.embedding = nn.Embedding(vocabulary, dim)
         self.position = nn.Parameter(torch.randn(context, dim)) if absolute else None
