@@ -8,6 +8,7 @@ import torch
 
 from translution_lib import MIXERS, cost, facts
 from translution_lib.experiments import ImageClassificationConfig, Run, build_model, lock, read_records
+from translution_lib.experiments.building import model_without_numbers
 from translution_lib.experiments.checkpoint import Keeper
 from translution_lib.experiments.grids import (
     MISSING,
@@ -22,6 +23,7 @@ from translution_lib.experiments.grids import (
     status,
     summary,
 )
+from translution_lib.facts import ledger
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks" / "grids"
 FILES = sorted(grid_files(FOLDER))
@@ -109,12 +111,47 @@ def test_the_nine_methods_are_those_of_table_4():
 
 def test_the_four_performers_have_the_sizes_of_the_papers_appendix():
     grid = stored("performers-table-1", "paper")
-    assert [row.cells["MNIST"][0].mixer for row in grid.rows.values()] == [
-        "performer", "performer-absolute", "performer-s1", "performer-s2"]
-    for config in grid.runs:
+    performers = [row.cells["MNIST"][0] for row in grid.rows.values() if row.cells["MNIST"][0].model == "vit"]
+    assert [config.mixer for config in performers] == ["performer", "performer-absolute", "performer-s1",
+                                                       *["performer-s2"] * 3]
+    assert [config.options.get("clip") for config in performers] == [None, None, None, 2, 4, 6]
+    for config in performers:
         assert (config.sizes.dim, config.sizes.depth, config.sizes.heads) == (256, 6, 8)        # appendix A.2
         assert (config.batch_size, config.learning_rate, config.shift) == (22, 5e-4, 8)
         assert config.canvas == config.image_size == 32 and config.patch_size == 1
+
+
+def test_every_accuracy_of_the_relative_performers_table_has_its_place():
+    grid = stored("performers-table-1", "paper")
+    places = {grid.printed(row, heading).key for row in grid.rows.values() for heading in grid.file.columns
+              if row.printed is not None}
+    assert places == {cell.key for cell in facts.cells("002", 1, "top1")} and len(places) == 27
+    without = stored("performers-table-1", "cpu")
+    assert [without.file.columns[h].evaluation for h in without.file.columns] == ["static", None, "static"]
+    assert {config.data for config in without.runs} == {"mnist", "cifar10"}
+
+
+def test_the_networks_of_the_table_have_the_printed_sizes():
+    printed = {cell.method: cell for cell in facts.cells("002", 1, "parameters")}
+    for name, data in [("AlexNet", "CIFAR-10"), ("VGG-16", "MNIST"), ("VGG-16", "CIFAR-10"), ("ResNet-18", "MNIST")]:
+        config = stored("performers-table-1", "paper").rows[name].cells[data][0]
+        count = cost.count_parameters(model_without_numbers(config))
+        assert ledger.rounds_to(count / 1e6, printed[name].printed)
+
+
+def test_a_profile_has_parameters_of_single_rows_and_columns(small):
+    own = ("cpu: {rows: {turned: {dim: 16}}, columns: {static → dynamic: {learning_rate: 0.01}}, "
+           "without_columns: [static → static], common")
+    text = SMALL.replace("cpu: {common", own)
+    small.write_text(text)
+    grid = read_grid(small, "cpu")
+    assert {(row.name, heading): {(c.dim, c.learning_rate) for c in cell} for row in grid.rows.values()
+            for heading, cell in row.cells.items() if heading == "static → dynamic"} == {
+        ("turned", "static → dynamic"): {(16, 0.01)}, ("plain", "static → dynamic"): {(8, 0.01)}}
+    assert all("static → static" not in row.cells for row in grid.rows.values())
+    small.write_text(text.replace("rows: {turned: {dim: 16}}", "rows: {bent: {dim: 16}}"))
+    with pytest.raises(ValueError, match="profiles.cpu.rows: got 'bent', expected one of turned, plain"):
+        read_grid(small, "cpu")
 
 
 @pytest.mark.parametrize("profile", ["smoke", "cpu", "paper"])

@@ -1,5 +1,7 @@
 """Shifts: what moves, what takes part, and a whole run on the embedded digits whose record has the curve."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -40,11 +42,11 @@ def test_an_image_keeps_its_ink_where_no_shift_loses_a_pixel(reach, width, seed)
 
 def test_only_images_of_the_class_that_keep_their_ink_take_part():
     images = digits("test")
-    found = shiftable(config(canvas=9, patch_size=3, shift=2, shift_class=1), images)
+    found, labels = shiftable(config(canvas=9, patch_size=3, shift=2, shift_class=1), images)
     ones = place(images.images[images.labels == 1], 9, "static")
     columns = (ones != 0).any(2)[:, 0]
     expected = [one for one, inked in zip(ones, columns, strict=True) if not (inked[:2].any() or inked[-2:].any())]
-    assert 0 < len(found) < len(ones) and torch.equal(found, torch.stack(expected))
+    assert 0 < len(found) < len(ones) and torch.equal(found, torch.stack(expected)) and (labels == 1).all()
 
 
 def test_images_that_cannot_move_are_refused_before_training(tmp_path):
@@ -69,6 +71,27 @@ def test_the_curve_counts_what_is_right_at_each_shift():
     assert [e.accuracy for e in found.values()] == [1, 1, 1, 1, 1, 1, 0]                    # columns 0 to 6
     assert all(e.n == 5 and e.interval == wilson_interval(e.correct, 5) for e in found.values())
     assert list(found) == ["shift -3", "shift -2", "shift -1", "shift +0", "shift +1", "shift +2", "shift +3"]
+
+
+def test_the_curve_of_all_classes_counts_every_image_that_keeps_its_ink():
+    dot = torch.zeros(6, 1, 8, 8, dtype=torch.uint8)
+    dot[:, :, 3, 3] = 200
+    dot[5, :, 3, 7] = 9                                                  # this one cannot move to the right
+    images = ImageSet(dot, torch.tensor([1, 7, 7, 1, 2, 2]), "dots", "test", {})
+    found = evaluate_shifts(config(canvas=8, shift=3, batch_size=4, shift_all=True), Leftmost(), images)
+    assert len(found) == 14 and {e.n for e in found.values()} == {2, 5}
+    assert [found[f"shift {by:+d}, all classes"].correct for by in (-3, 2, 3)] == [2, 2, 2]
+    assert [found[f"shift {by:+d}"].correct for by in (-3, 2, 3)] == [2, 2, 0]
+    assert found["shift +3, all classes"].loss == pytest.approx((2 * LOST + 2 * WON + LOST) / 5)
+
+
+E1 = 2.718281828459045
+WON, LOST = math.log(E1 + 9) - 1, math.log(E1 + 9)                        # logits of 1 and nine of 0
+
+
+def test_shifts_of_all_classes_need_a_shift():
+    with pytest.raises(ValueError, match="shift_all: got True with shift 0, expected a shift of at least 1"):
+        config(shift=0, shift_all=True)
 
 
 @pytest.mark.parametrize("pool", ["cls", "mean"])

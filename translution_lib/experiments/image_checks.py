@@ -26,6 +26,8 @@ def check_images(config: Any, smallest: int) -> None:
         raise ValueError(f"patch_size: got {config.patch_size}, expected a divisor of the canvas, {config.canvas}")
     if config.shift >= config.canvas:
         raise ValueError(f"shift: got {config.shift}, expected less than the canvas, {config.canvas}")
+    if config.shift_all and not config.shift:
+        raise ValueError("shift_all: got True with shift 0, expected a shift of at least 1")
     if config.shift_class >= config.classes:
         raise ValueError(f"shift_class: got {config.shift_class}, expected 0 to {config.classes - 1}")
     unknown = [name for name in config.placements if name not in PLACEMENTS]
