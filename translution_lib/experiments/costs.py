@@ -1,17 +1,18 @@
 """What a run's model costs: by closed formula where there is one, otherwise counted."""
 
 import torch
+from torch import nn
 
 from translution_lib import cost
-from translution_lib.experiments.building import Config, Model, build_model
+from translution_lib.experiments.building import Config, build_model
 from translution_lib.models import Baseline
 
 STATES = 4
 """Numbers that a training step holds for each parameter: itself, its gradient and two of AdamW's."""
 
 
-def costs(config: Config, model: Model) -> dict[str, int]:
-    """Parameters, and multiply–adds of one image, as the papers count them and all of them.
+def costs(config: Config, model: nn.Module) -> dict[str, int]:
+    """Parameters, and multiply–adds of one image or window of text, as the papers count them and all of them.
 
     A baseline's multiply–adds are those of the matrix products and convolutions that a forward run makes, the same in
     both ways of counting.

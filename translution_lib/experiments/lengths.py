@@ -5,11 +5,13 @@ offsets of its context alone: a longer text needs a rule for those beyond. No ru
 training never saw, so that an absolute embedding is refused. Source: chapter "Language models".
 """
 
+from copy import deepcopy
 from dataclasses import fields
 from typing import Any
 
 import torch
 
+from translution_lib.mixers import GeneralTranslution
 from translution_lib.models import GPT
 from translution_lib.models.gpt import BEYOND
 
@@ -43,6 +45,8 @@ def how(model: GPT, length: int, rule: str = "") -> str:
         return WITHIN
     if model.config.absolute:
         raise Bounded(f"there is an embedding of {known} places, and none of the others")
+    if rule and (model.config.reach, model.config.bucket_offsets) != (None, None):
+        raise Bounded("offsets share parameters by a rule of the model's own")
     native = shapes(model) == shapes(stretched(model, length, device="meta"))
     if rule == "clip" and native:
         raise Bounded("nothing to clip: no parameter belongs to an offset of the context")
@@ -67,6 +71,9 @@ def lengthened(model: GPT, length: int, rule: str = "") -> GPT:
             longer = stretched(model, length, **changes)
     except ValueError as error:
         raise Bounded(f"no {way}: {error}") from error
+    for own, other in zip(model.blocks, longer.blocks, strict=True):
+        if isinstance(own.mixer, GeneralTranslution):  # its functions of the offset are scaled by the context
+            other.mixer.basis = deepcopy(own.mixer.basis)
     longer.load_state_dict(model.state_dict())
     return longer.to(model.head.weight.device, model.head.weight.dtype).train(model.training)
 
