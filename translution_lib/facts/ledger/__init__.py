@@ -6,7 +6,7 @@ a measured number or a comparison waits for records. Source: chapter "The ledger
 
     from translution_lib.facts import ledger
 
-    rows = ledger.read_ledger("results/image-classification", "notebooks/grids")
+    rows = ledger.read_ledger("results", "notebooks/grids")
     ledger.tally(rows)["000"]["contradicted"]
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from translution_lib.facts.ledger.claims import CLAIMS_FILE, Claim, claim_row, read_claims
 from translution_lib.facts.ledger.numbers import number_rows
-from translution_lib.facts.ledger.row import KINDS, SEEDS, STATUSES, Row, Ruling
+from translution_lib.facts.ledger.row import KINDS, SEEDS, SIDES, STATUSES, Row, Ruling
 from translution_lib.facts.ledger.rules import LEAST_SEEDS, LEVEL, compatible, interval, reach, rounds_to
 from translution_lib.facts.ledger.runs import DECIDING, SMALLER, Comparison, Difference, Runs
 
@@ -25,7 +25,8 @@ def read_ledger(store: str | Path, grids: str | Path, claims: str | Path = CLAIM
     """Return all rows: for each source the sentences of its text, then its printed numbers, table by table.
 
     Args:
-        store: folder of the run records; where nothing was run yet it may be missing, its parent may not.
+        store: folder of the run records, with a folder for each kind of experiment; where nothing was run yet it may
+            be missing, its parent may not.
         grids: folder of the grid files.
         claims: the claims file.
 
@@ -56,6 +57,6 @@ def tally(rows: Iterable[Row], by: str = "seed") -> dict[str, dict[str, int]]:
     return {name: {status: found[name, status] for status in STATUSES} for name in (SEEDS if by == "seed" else KINDS)}
 
 
-__all__ = ["CLAIMS_FILE", "DECIDING", "KINDS", "LEAST_SEEDS", "LEVEL", "SEEDS", "SMALLER", "STATUSES", "Claim",
+__all__ = ["CLAIMS_FILE", "DECIDING", "KINDS", "LEAST_SEEDS", "LEVEL", "SEEDS", "SIDES", "SMALLER", "STATUSES", "Claim",
            "Comparison", "Difference", "Row", "Ruling", "Runs", "compatible", "interval", "reach", "read_claims",
            "read_ledger", "rounds_to", "tally"]

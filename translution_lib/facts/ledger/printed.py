@@ -172,6 +172,12 @@ def strategies_below_cnns_on_cifar() -> bool:
                                                                    for m in ("AlexNet", "VGG-16", "ResNet-18"))
 
 
+@statement
+def first_strategy_near_alexnet() -> bool:
+    """Table 1: strategy 1 lies less than two points below AlexNet on every data set."""
+    return all(r["AlexNet"] - r[FIRST] < 2 for r in _performers())
+
+
 def _ratio(row: str, other: str) -> Decimal:
     (count,) = _performers("parameters")
     return count[row] / count[other]

@@ -12,6 +12,12 @@ STATUSES = {
 }
 """Every status and what it means."""
 
+SIDES = {
+    "holds": ("reproduced", "recomputed"), "does not hold": ("contradicted",),
+    "open": ("not yet run", "cannot be run here"),
+}
+"""The three answers of the chapter "Verdict", and the statuses of each."""
+
 KINDS = {
     "parameters": "a number of parameters",
     "flops": "a number of operations, as the source counts",
@@ -91,10 +97,15 @@ class Row:
         """The status that was ruled."""
         return self.ruling.status
 
+    @property
+    def side(self) -> str:
+        """A key of ``SIDES``: whether the claim holds, does not hold, or is open."""
+        return next(side for side, statuses in SIDES.items() if self.status in statuses)
+
 
 def holding(kind: str) -> str:
     """Return the status of a claim of this kind that holds."""
     return "recomputed" if kind in COMPUTED else "reproduced"
 
 
-__all__ = ["COMPUTED", "KINDS", "SEEDS", "STATUSES", "Row", "Ruling", "holding"]
+__all__ = ["COMPUTED", "KINDS", "SEEDS", "SIDES", "STATUSES", "Row", "Ruling", "holding"]

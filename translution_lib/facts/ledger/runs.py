@@ -3,6 +3,7 @@
 Only records of the profile ``DECIDING``, the sources' own setting, decide; those of a smaller profile make a remark.
 """
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,11 +11,13 @@ from functools import cached_property
 from math import hypot
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from translution_lib.experiments import verdicts
-from translution_lib.experiments.grids import GridFile, Result, grid_files, read_file, read_grid, results
+from translution_lib.experiments.grids import GridFile, Result, grid_files, read_file, read_grid, results, store_of
+from translution_lib.experiments.kinds import KINDS
 from translution_lib.experiments.verdicts import Estimate
 from translution_lib.facts.cells import Cell
 from translution_lib.facts.ledger.row import Ruling
@@ -25,7 +28,7 @@ Place = tuple[str, ...]
 
 
 class Difference(BaseModel):
-    """The sum of some results minus the sum of others lies above a number of points.
+    """The sum of some results minus the sum of others lies above a number of points, or of units of perplexity.
 
     Attributes:
         plus: results by row and column, or by grid, row and column; one that is named twice counts twice.
@@ -65,7 +68,7 @@ class Runs:
 
     Attributes:
         grids: folder of the grid files.
-        store: folder of the run records.
+        store: folder of the run records, with a folder for each kind of experiment.
     """
 
     grids: Path
@@ -78,17 +81,34 @@ class Runs:
         return {name: read_file(path) for name, path in grid_files(self.grids).items()}
 
     @cached_property
-    def empty(self) -> bool:
-        """Whether there is no record: then no grid has to be made."""
-        return next(self.store.glob("*.json"), None) is None
+    def recorded(self) -> Mapping[str, list[Mapping[str, Any]]]:
+        """The parameters of all records, by the kind of experiment."""
+        return {folder.name: [json.loads(path.read_text(encoding="utf-8")).get("parameters", {})
+                              for path in sorted(folder.glob("*.json"))]
+                for folder in self.store.glob("*") if folder.name in KINDS}
+
+    def possible(self, grid: str, profile: str) -> bool:
+        """Whether some record has the numbers that all runs of a grid share; if none, the grid has not to be made."""
+        file = self.known[grid]
+        if profile not in file.profiles:
+            return False
+        chosen = file.profiles[profile]
+        own = {name for part in (*file.rows.values(), *file.columns.values()) for name in part.run}
+        own |= {name for part in (*chosen.rows.values(), *chosen.columns.values()) for name in part}
+        shared = {name: value for name, value in {**file.common, **chosen.common}.items()
+                  if name not in own and isinstance(value, int | float)
+                  and name not in KINDS[file.experiment].config.KEEPING}
+        return any(all(found.get(name, value) == value for name, value in shared.items())
+                   for found in self.recorded.get(file.experiment, []))
 
     def results(self, grid: str, profile: str) -> dict[tuple[str, str], Result]:
         """By row and column, what the records of a grid in a profile say; nothing where there is no record at all."""
-        if self.empty:
+        if not self.possible(grid, profile):
             return {}
         if (grid, profile) not in self._read:
             made = read_grid(grid, profile, folder=self.grids)
-            self._read[grid, profile] = {(one.row, one.column): one for one in results(made, self.store)}
+            found = results(made, store_of(made, self.store))
+            self._read[grid, profile] = {(one.row, one.column): one for one in found}
         return self._read[grid, profile]
 
     def check(self, comparison: Comparison) -> None:
@@ -105,7 +125,7 @@ class Runs:
 
     def compared(self, comparison: Comparison) -> Ruling | None:
         """What decides about a claim; None where the deciding records are not all there or leave it open."""
-        verdict, records = self._verdict(comparison, DECIDING)
+        verdict, records = self.verdict(comparison, DECIDING)
         by = f"runs of {comparison.grid}, profile {DECIDING}"
         if verdict == verdicts.HOLDS:
             return Ruling("reproduced", by, "", records)
@@ -115,21 +135,22 @@ class Runs:
 
     def remark(self, comparison: Comparison) -> tuple[str, tuple[str, ...]]:
         """What is to be said where nothing decides, and the records that were read."""
-        deciding, ours = self._verdict(comparison, DECIDING)
+        deciding, ours = self.verdict(comparison, DECIDING)
         if deciding == verdicts.OPEN:
             return f"Profile {DECIDING}: not decided by {LEAST_SEEDS} seeds or more; run more seeds", ours
-        small, read = self._verdict(comparison, SMALLER)
+        small, read = self.verdict(comparison, SMALLER)
         words = {verdicts.HOLDS: "agrees", verdicts.CONTRADICTED: "disagrees", verdicts.OPEN: "does not decide"}
         return (f"Profile {SMALLER} {words[small]}", read) if small in words else ("", ())
 
-    def _verdict(self, comparison: Comparison, profile: str) -> tuple[str, tuple[str, ...]]:
+    def verdict(self, comparison: Comparison, profile: str) -> tuple[str, tuple[str, ...]]:
+        """One of the words of `verdicts` for a profile, and the records that were read; three seeds are needed."""
         answers: list[bool | None] = []
         records: dict[str, None] = {}
         for difference in comparison.all:
             factors = Counter(difference.plus)
             factors.subtract(Counter(difference.minus))
             there = [(factor, self._result(comparison.grid, place, profile)) for place, factor in factors.items()]
-            known = [(factor, one) for factor, one in there if one is not None and len(one.records) >= LEAST_SEEDS]
+            known = [(factor, one) for factor, one in there if one is not None and len(one.values) >= LEAST_SEEDS]
             if len(known) < len(there):
                 return verdicts.MISSING, ()
             answers.append(_total(known).above(difference.over))
@@ -152,7 +173,7 @@ class Runs:
         return found
 
     def repeated(self, cell: Cell, text: str) -> Ruling:
-        """Rule about a printed accuracy by the runs that repeat it, if there are any.
+        """Rule about a printed accuracy or perplexity by the runs that repeat it, if there are any.
 
         Args:
             cell: the printed number.
@@ -160,24 +181,24 @@ class Runs:
         """
         one = self.printed[DECIDING].get((cell.seed, *cell.key))
         names = tuple(record.name for record in one.records) if one else ()
-        if one is None or len(one.records) < LEAST_SEEDS:
+        if one is None or len(one.values) < LEAST_SEEDS:
             small, read = self._smaller(cell)
             few = f"{len(names)} of at least {LEAST_SEEDS} seeds. " if names else ""
             return Ruling("not yet run", "no records that decide", few + small, names + read)
-        low, high = interval(one.accuracies)
-        status = "reproduced" if compatible(text, one.accuracies) else "contradicted"
+        low, high = interval(one.values)
+        status = "reproduced" if compatible(text, one.values) else "contradicted"
         remark = f"{one.text} in {len(names)} seeds; a further seed from {low:.2f} to {high:.2f}"
         return Ruling(status, f"runs of profile {DECIDING}", remark, names)
 
     def _smaller(self, cell: Cell) -> tuple[str, tuple[str, ...]]:
         """What the smaller profile says about a cell: its number, and its order among the others of its column."""
         group = {key: one for key, one in self.printed[SMALLER].items()
-                 if key[:3] == (cell.seed, cell.table, cell.subject) and key[-1] == cell.metric and one.records}
+                 if key[:3] == (cell.seed, cell.table, cell.subject) and key[-1] == cell.metric and one.values}
         one = group.pop((cell.seed, *cell.key), None)
         if one is None:
             return "", ()
-        mine = Estimate.of(one.accuracies)
-        answers = {_agrees(cell, other.printed, mine, Estimate.of(other.accuracies)) for other in group.values()}
+        mine = Estimate.of(one.values)
+        answers = {_agrees(cell, other.printed, mine, Estimate.of(other.values)) for other in group.values()}
         order = ("its order among the rows disagrees" if False in answers else
                  "where decided, its order among the rows agrees" if True in answers else
                  "its order among the rows is not decided")
@@ -186,7 +207,7 @@ class Runs:
 
 def _total(terms: list[tuple[int, Result]]) -> Estimate:
     """Sum of results times whole numbers, as if the runs of different results were independent."""
-    values = [(factor, one.accuracies) for factor, one in terms]
+    values = [(factor, one.values) for factor, one in terms]
     deviation = hypot(*(factor * stdev(found) for factor, found in values))
     return Estimate(sum(factor * mean(found) for factor, found in values), deviation, min(len(f) for _, f in values))
 

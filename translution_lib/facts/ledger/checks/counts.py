@@ -204,6 +204,13 @@ def first_strategy_is_linear() -> bool:
 
 
 @check
+def features_are_linear() -> bool:
+    """Twice the tokens are twice the operations of attention by random features, positions left out."""
+    one, two = (cost.layer.named("performer", offsets((8, w)), 64, heads=4).macs_true() for w in (8, 16))
+    return two == 2 * one
+
+
+@check
 def second_strategy_ignores_k() -> bool:
     """The operations of strategy 2 are the same for every clipping distance."""
     layers = [cost.layer.named("performer-s2", offsets((16, 16)), 64, heads=4, clip=k) for k in (2, 4, 6)]

@@ -1,6 +1,7 @@
 """Checks of what seeds 000 and 001 say about convolution, attention, Translution and LoR-Translution."""
 
 from collections.abc import Callable
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -97,6 +98,19 @@ def embedding_breaks_shifts() -> bool:
     plain = shift_error(lambda x: self_attention(x, *w), _object(0.0), rel, (2, 2))
     placed = shift_error(lambda x: self_attention(x + embedding, *w), _object(0.0), rel, (2, 2))
     return plain < 1e-12 and placed > 1e-3
+
+
+@check
+def three_axes_are_axes() -> bool:
+    """Translution on a grid of three axes sums f_j W_δ by the pair's difference of all three coordinates."""
+    rel, x, w = offsets((2, 3, 2)), normal(12, 3), weights(45, 3, 3)
+    places = [tuple(map(int, place)) for place in torch.cartesian_prod(*map(torch.arange, (2, 3, 2)))]
+    of = {delta: k for k, delta in enumerate(product((-1, 0, 1), (-2, -1, 0, 1, 2), (-1, 0, 1)))}
+    ids = [[of[tuple(a - b for a, b in zip(p, q, strict=True))] for q in places] for p in places]
+    scores = torch.stack([torch.stack([(x[i] @ w[0][r]) @ (x[j] @ w[1][r]) for j, r in enumerate(row)])
+                          for i, row in enumerate(ids)]) / 3 ** 0.5
+    values = torch.stack([torch.stack([x[j] @ w[2][r] for j, r in enumerate(row)]) for row in ids])
+    return equal(translution(x[None], *w, rel)[0], (scores.softmax(-1)[..., None] * values).sum(1))
 
 
 @check
