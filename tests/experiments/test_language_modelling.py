@@ -256,7 +256,7 @@ def test_a_run_is_handed_on_with_its_kind(tmp_path):
     """To processes that train together, to a worker of a cluster, and to its notebook."""
     scheduler = pytest.importorskip("translution_lib.experiments.scheduler")
     run = config(tmp_path, mixer="rotary", epochs=1)
-    assert processes.command(run, tmp_path / "config.json")[-2:] == [str(tmp_path / "config.json"), "language-modelling"]
+    assert processes.command(run, tmp_path / "config.json")[-2:] == [f"{tmp_path}/config.json", "language-modelling"]
     answer = scheduler.perform(run.model_dump(), translution_lib.__version__, False, experiment="language-modelling")
     assert answer[:2] == ("done", "") and read_records(tmp_path)[0].name == run.name
     assert scheduler.perform(run.model_dump(), translution_lib.__version__)[0] == "failed"  # no parameters of images

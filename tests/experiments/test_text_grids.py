@@ -103,6 +103,7 @@ def test_the_ledger_decides_about_a_perplexity_by_runs_of_the_papers_profile(mea
     record, grid = status(measured[0].runs[0], measured[1]).record, stored("table-8", "paper")
     cell = next(c for c in facts.cells("000", 8, "perplexity") if c.method == "translution")
     assert numbers.number_row(cell, ledger.Runs(FOLDER, tmp_path)).status == "not yet run"
+    (tmp_path / "language-modelling").mkdir()
     for config, value in zip(grid.rows["translution"].cells["perplexity"], (56.2, 56.3, 56.4), strict=True):
         texts = {"1x": record.texts["1x"].model_copy(update={"perplexity": value + shift})}
         changed = record.model_copy(update={"name": config.name, "parameters": config.parameters(), "texts": texts,

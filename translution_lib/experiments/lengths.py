@@ -65,15 +65,15 @@ def lengthened(model: GPT, length: int, rule: str = "") -> GPT:
     way = how(model, length, rule)
     if way == WITHIN:
         return model
-    changes = {} if way == NATIVE else {"reach": model.config.context, "beyond": way}
+    changes: dict[str, Any] = {} if way == NATIVE else {"reach": model.config.context, "beyond": way}
     try:
         with torch.random.fork_rng(devices=[]):
             longer = stretched(model, length, **changes)
     except ValueError as error:
         raise Bounded(f"no {way}: {error}") from error
-    for own, other in zip(model.blocks, longer.blocks, strict=True):
-        if isinstance(own.mixer, GeneralTranslution):  # its functions of the offset are scaled by the context
-            other.mixer.basis = deepcopy(own.mixer.basis)
+    for own, other in zip(model.modules(), longer.modules(), strict=True):
+        if isinstance(own, GeneralTranslution) and isinstance(other, GeneralTranslution):
+            other.basis = deepcopy(own.basis)  # its functions of the offset are scaled by the context
     longer.load_state_dict(model.state_dict())
     return longer.to(model.head.weight.device, model.head.weight.dtype).train(model.training)
 

@@ -80,8 +80,8 @@ def build(config: LanguageModellingConfig, sets: dict[str, TokenSet]) -> GPT:
     return build_model(config, sets["train"].vocabulary if sets else None)
 
 
-def examples(config: LanguageModellingConfig, tokens: TokenSet) -> int:
-    """How many windows an epoch has."""
+def examples(config: LanguageModellingConfig, tokens: TokenSet | None) -> int:
+    """How many windows an epoch has, whatever the text."""
     return config.steps * config.batch_size
 
 

@@ -49,7 +49,8 @@ class GPTConfig:
     def relations(self) -> Relations:
         """Return the causal relation table that all layers share."""
         if self.reach is not None:
-            return offsets(self.context, causal=True, **{self.beyond: self.reach - 1})
+            clip, window = (self.reach - 1 if self.beyond == rule else None for rule in BEYOND)
+            return offsets(self.context, causal=True, clip=clip, window=window)
         table = offsets(self.context, causal=True)
         return table if self.bucket_offsets is None else bucketed(
             table, self.bucket_offsets, max_distance=self.bucket_distance)

@@ -96,8 +96,8 @@ def tested(found: Record) -> str:
     if found.evaluations:
         heading = ("placement", "right", "of", "accuracy, %", "interval, %", "loss")
         return columns([heading, *map(evaluation, found.evaluations.items())])
-    heading = ("length", "tokens", "perplexity", "interval", "nats", "error", "bits/character", "beyond")
-    return columns([heading, *map(text_evaluation, found.texts.items()),
+    texts = ("length", "tokens", "perplexity", "interval", "nats", "error", "bits/character", "beyond")
+    return columns([texts, *map(text_evaluation, found.texts.items()),
                     *((name, "", "cannot", "", "", "", "", why) for name, why in found.cannot.items())])
 
 

@@ -49,7 +49,8 @@ class Result:
         """Of the records: accuracies in per cent, or perplexities of those that can read such a text."""
         if self.unit:
             return self.accuracies
-        return [record.texts[self.placement].perplexity for record in self.records if self.placement in record.texts]
+        name = self.placement or ""
+        return [record.texts[name].perplexity for record in self.records if name in record.texts]
 
     @property
     def cannot(self) -> str:
