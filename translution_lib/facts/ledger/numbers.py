@@ -5,6 +5,7 @@ import re
 import torch
 
 from translution_lib import cost
+from translution_lib.data.imagenet import COUNTS
 from translution_lib.facts.cells import Cell, cells
 from translution_lib.facts.ledger.row import KINDS, Row, Ruling
 from translution_lib.facts.ledger.rules import rounds_to
@@ -18,6 +19,8 @@ PERFORMERS = {
     "Performer, strategy 1": "performer-s1", "Performer, strategy 2": "performer-s2",
 }
 """Mixer whose parameters a row of seed 002 counts; its absolute positions are sinusoids and have none."""
+IMAGENET = 3
+"""The table of seed 000 whose rows are trained on ImageNet."""
 CONVOLUTIONAL = {"AlexNet": "alexnet", "VGG-16": "vgg-16", "ResNet-18": "resnet-18"}
 """Name of the network that a row of seed 002 counts."""
 UNSTATED = {"Linformer", "Routing Transformer"}
@@ -95,7 +98,17 @@ def note(cell: Cell, ruling: Ruling) -> str:
     """What has to be known beside a recomputed number: the operations of Translution are not those printed."""
     if cell.metric == "flops" and cell.method == "translution":
         return f"By the paper's counting rule; the true count is {cost.macs_true(config_of(cell)) / 1e6:,.0f} M"
-    return "" if ruling.status != "not yet run" or cell.seed != "000" or cell.table == 4 else cell.note
+    if ruling.status != "not yet run" or cell.seed != "000" or cell.table == 4:
+        return ""
+    return takes(cell) if cell.table == IMAGENET else cell.note
+
+
+def takes(cell: Cell) -> str:
+    """What a row of Table 3 takes: operations of an epoch (eq-cluster-hours) and memory of a step of 256 pictures."""
+    model = config_of(cell)
+    operations = 6 * cost.macs_products(model) * COUNTS["train"]
+    needed = cost.memory(model, 256, autocast="bfloat16").on_card / 1e9
+    return f"Grid table-3: {operations / 1e15:,.1f} · 10¹⁵ operations an epoch, {needed:.0f} GB for a step of 256"
 
 
 def kind_of(cell: Cell) -> str:
