@@ -41,7 +41,7 @@ class Riemann(SelfAttention):
         form: "inner", the product in the metric of the query; or "covector", which drops the metric.
         focus: locality focusing λ = exp(−‖δ‖²/2σ²) with a learned σ per head: None, "after" softmax as the paper has
             it, or "before" it, as the bias log λ.
-        angles: "fixed", or "learned" (h, a, d/2), which starts at the fixed ones; "skew" always learns, "none" has none.
+        angles: "fixed", or "learned" (h, a, d/2), starting at the fixed ones; "skew" always learns, "none" has none.
         base: base of the fixed frequencies.
         alpha: α of s = e^w / (e^w + α) in (0, 1); None lets s = e^w exceed one. The parameter w starts at zero.
         schedule: power of s at place m: m ("linear"), ln m ("log"), or the mean place of the table at every place

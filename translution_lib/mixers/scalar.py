@@ -30,8 +30,8 @@ class ScalarBias(SelfAttention):
         dim, heads: channels and heads, as for :class:`Attention`.
         bias: who makes b (h × offsets). "table" learns every entry (Swin, CoAtNet); "t5" learns one entry per bucket
             of a signed distance (one dimension only); "alibi" is −slope·‖δ‖ with fixed slopes and no parameter.
-        start: where the table of "table" starts: "small" (normal, deviation 0.02), or "window", log λ = −‖δ‖²/2σ² with σ
-            half the longest side: RiemannFormer's locality focusing before it learns.
+        start: where the table of "table" starts: "small" (normal, deviation 0.02), or "window", log λ = −‖δ‖²/2σ² with
+            σ half the longest side: RiemannFormer's locality focusing before it learns.
         num_buckets: rows of the table of "t5".
         max_distance: distance from which "t5" puts all offsets into the last bucket.
         options: ``absolute``, ``head_dim``, ``dropout``, ``output`` as for :class:`SelfAttention`.

@@ -17,6 +17,7 @@ from translution_lib.models.blocks import (
     mixer_names,
     run_blocks,
 )
+from translution_lib.models.embedding import EMBEDDINGS, sinusoids
 from translution_lib.relations import Relations, offsets, pairs, place_cls
 from translution_lib.sharing import bucketed
 
@@ -45,6 +46,7 @@ class ViTConfig:
     bucket_offsets: int | None = None
     bucket_by: str = "axis"
     window: int | None = None
+    embedding: str = "learned"
 
     @property
     def grid(self) -> int:
@@ -81,7 +83,7 @@ class ViT(nn.Module):
         dim, depth, heads, ff: see :class:`Architecture`.
         mixer: a name of ``MIXERS``, or one name per layer for a hybrid stack.
         pool: "cls" (a learned CLS token is read out) or "mean" (no CLS token).
-        absolute: whether a learned embedding of every place is added once; by default only where a mixer is
+        absolute: whether an embedding of every place is added once; by default only where a mixer is
             "absolute", "absolute-translution" or "performer-absolute".
         encoding: "relative" (one relation per offset), "placed" (also one for CLS and each patch, each way: chapter
             "The value-only preprint") or "pairs" (one per pair: Table 5's absolute ablation).
@@ -94,42 +96,56 @@ class ViT(nn.Module):
         bucket_by: "axis" (buckets of each component of an offset, with its sign) or "radius" (of max|δ|, without a
             direction).
         window: a patch attends to no patch more than so many rows or columns away; CLS is never masked.
+        embedding: the embedding of places, where there is one: "learned", or "sinusoidal" (fixed, CLS at zero).
         options: further options of the mixer, such as ``relative_dim=8``.
 
     Raises:
-        ValueError: sizes that do not fit, an unknown mixer, pool or encoding, offsets to clip where relations are
-            pairs, offsets to clip and to put in buckets, a place for CLS where there is none, options that no layer
-            knows.
+        ValueError: sizes that do not fit, an unknown mixer, pool, encoding or embedding, sinusoids where no embedding
+            is added, offsets to clip where relations are pairs, offsets to clip and to put in buckets, a place for CLS
+            where there is none, options that no layer knows.
     """
 
     def __init__(self, image_size: int, patch_size: int, channels: int, classes: int, dim: int, depth: int, heads: int,
                  ff: int, mixer: str | Sequence[str] = "translution", pool: str = "cls", absolute: bool | None = None,
                  encoding: str = "relative", checkpoint: bool = False, clip_offsets: int | None = None,
                  bucket_offsets: int | None = None, bucket_by: str = "axis", window: int | None = None,
-                 **options) -> None:
+                 embedding: str = "learned", **options) -> None:
         super().__init__()
         check_sizes(image_size=image_size, patch_size=patch_size, channels=channels, classes=classes, depth=depth)
         if image_size % patch_size:
             raise ValueError(f"patch_size must divide image_size = {image_size}, got {patch_size}")
         _check_choice("pool", pool, ("cls", "mean"))
         _check_choice("encoding", encoding, ENCODINGS)
+        _check_choice("embedding", embedding, EMBEDDINGS)
         check_flag("checkpoint", checkpoint)
         _check_sharing(encoding, clip_offsets=clip_offsets, bucket_offsets=bucket_offsets, window=window)
         if encoding == "placed" and pool != "cls":
             raise ValueError(f'encoding "placed" needs pool "cls", got {pool!r}')
         names = mixer_names(mixer, depth)
         absolute = bool(ABSOLUTE.keys() & set(names)) if absolute is None else absolute
+        if embedding != "learned" and not absolute:
+            raise ValueError(f"embedding must be 'learned' where no embedding is added, got {embedding!r}")
         self.config = ViTConfig(image_size, patch_size, channels, classes, dim, depth, heads, ff, names, pool,
                                 absolute, encoding, dict(options), checkpoint, clip_offsets, bucket_offsets, bucket_by,
-                                window)
+                                window, embedding)
         self.relations = self.config.relations()
         pixels = channels * patch_size ** 2
         first = nn.LayerNorm(pixels) if self.config.normalised else nn.Identity()
         self.patches = nn.Sequential(first, nn.Linear(pixels, dim), nn.LayerNorm(dim))
         self.cls = nn.Parameter(torch.randn(dim)) if pool == "cls" else None
-        self.position = nn.Parameter(torch.randn(self.config.tokens, dim)) if absolute else None
+        self._add_embedding()
         self.blocks = make_blocks(names, self.relations, dim, heads, ff, options)
         self.norm, self.head = nn.LayerNorm(dim), nn.Linear(dim, classes)
+
+    def _add_embedding(self) -> None:
+        """Set ``position``: None, a parameter, or a fixed table, zero for CLS."""
+        c = self.config
+        if c.embedding == "sinusoidal":
+            table = sinusoids(offsets((c.grid, c.grid)).positions.double(), c.dim)
+            table = nn.functional.pad(table, (0, 0, int(c.pool == "cls"), 0))
+            self.register_buffer("position", table.to(torch.get_default_dtype()), persistent=False)
+        else:
+            self.position = nn.Parameter(torch.randn(c.tokens, c.dim)) if c.absolute else None
 
     @classmethod
     def named(cls, name: str, *, mixer: str | Sequence[str] = "translution", image_size: int = 224, channels: int = 3,
@@ -151,7 +167,7 @@ class ViT(nn.Module):
         x = self.patches(rearrange(images, "b ch (y u) (x v) -> b (y x) (u v ch)", u=c.patch_size, v=c.patch_size))
         if self.cls is not None:
             x = torch.cat([self.cls.to(x.dtype).expand(len(x), 1, -1), x], dim=1)
-        return x if self.position is None else x + self.position
+        return x if self.position is None else x + self.position.to(x.device)
 
     def forward(self, images: Float[Tensor, "b ch height width"]) -> Float[Tensor, "b classes"]:
         """Return the logits of the classes."""

@@ -1,0 +1,52 @@
+"""Embeddings of places: sinusoids against two outside implementations, in the model, errors."""
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+from transformers.models.aimv2.modeling_aimv2 import build_2d_sinusoidal_position_embedding
+from transformers.models.distilbert.modeling_distilbert import create_sinusoidal_embeddings
+
+from translution_lib import ViT, cost
+from translution_lib.models.embedding import sinusoids
+from translution_lib.relations import offsets
+
+SMALL = {"image_size": 8, "patch_size": 2, "channels": 1, "classes": 3, "dim": 16, "depth": 1, "heads": 2, "ff": 8}
+ADDED = {"mixer": "absolute", "embedding": "sinusoidal"}
+
+
+def test_a_line_is_that_of_distilbert():
+    theirs = torch.empty(20, 12)
+    create_sinusoidal_embeddings(20, 12, theirs)
+    assert_close(sinusoids(torch.arange(20.0)[:, None], 12), theirs.double(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_grid_is_that_of_aimv2_up_to_the_order_of_the_channels():
+    theirs = build_2d_sinusoidal_position_embedding(height=4, width=4, embed_dim=16).view(16, 16).double()
+    ours = sinusoids(offsets((4, 4)).positions.double(), 16)
+    ours, theirs = (table[:, np.lexsort(table.numpy().round(6))] for table in (ours, theirs))
+    assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("pool", ["cls", "mean"])
+def test_the_model_adds_it_once_and_does_not_learn_it(pool):
+    model = ViT(**SMALL, **ADDED, pool=pool)
+    plain = ViT(**SMALL, mixer="self-attention", pool=pool)
+    plain.load_state_dict(model.state_dict())  # the table is not saved
+    images = torch.rand(2, 1, 8, 8)
+    added = model.tokens(images) - plain.tokens(images)
+    table = sinusoids(offsets((4, 4)).positions.double(), 16).float()
+    assert_close(added[:, -16:], table.expand(2, -1, -1), rtol=1e-4, atol=1e-5)
+    assert pool == "mean" or not added[:, 0].any()
+    assert cost.parameters(model) == cost.count_parameters(model) == cost.parameters(plain)
+    assert model.to(torch.float64).tokens(images.double()).dtype == torch.float64
+
+
+@pytest.mark.parametrize(("call", "word"), [
+    (lambda: ViT(**SMALL, mixer="rotary", embedding="sinusoidal"), "embedding"),
+    (lambda: ViT(**SMALL, mixer="absolute", embedding="random"), "embedding"),
+    (lambda: ViT(**{**SMALL, "dim": 15, "heads": 3}, **ADDED), "dim"),
+    (lambda: sinusoids(torch.zeros(2, 2), 2), "dim")])
+def test_errors_name_the_argument(call, word):
+    with pytest.raises(ValueError, match=word):
+        call()
