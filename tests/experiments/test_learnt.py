@@ -51,7 +51,8 @@ def test_networks_without_such_numbers_have_none():
 def test_a_run_keeps_them(tmp_path):
     config = ImageClassificationConfig.of(dict(
         mixer="riemann", dim=16, heads=2, ff=8, depth=1, pool="mean", canvas=8, patch_size=4, test_placements="static",
-        epochs=1, train_samples=16, test_samples=8, batch_size=8, learning_rate=0.05, threads=1, results_dir=str(tmp_path)))
+        epochs=1, train_samples=16, test_samples=8, batch_size=8, learning_rate=0.05, threads=1,
+        results_dir=str(tmp_path)))
     made = Run.begin(config).complete()
     kept = read_record(tmp_path / f"{made.name}.json")
     assert isinstance(kept, Record) and kept.learnt == made.learnt
