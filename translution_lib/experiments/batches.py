@@ -84,4 +84,6 @@ def epoch_batches(
     config: ImageClassificationConfig, images: ImageSet | LazyImages, epoch: int
 ) -> EpochBatches | StreamedBatches:
     """The steps of one epoch, of images in memory or of pictures on the disk."""
-    return (StreamedBatches if isinstance(images, LazyImages) else EpochBatches)(config, images, epoch)
+    if isinstance(images, LazyImages):
+        return StreamedBatches(config, images, epoch)
+    return EpochBatches(config, images, epoch)

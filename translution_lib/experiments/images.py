@@ -30,7 +30,7 @@ def load_sets(config: ImageClassificationConfig) -> dict[str, Images]:
     """
     limits = {"train": config.train_samples, "test": config.test_samples}
     sets = {split: load_split(config, split).first(limit) for split, limit in limits.items()}
-    if config.shift:
+    if config.shift and isinstance(sets["test"], ImageSet):
         shiftable(config, sets["test"])  # said before hours of training
     return sets
 
@@ -66,7 +66,7 @@ def sums(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 def measure(config: ImageClassificationConfig, model: torch.nn.Module, images: Images) -> dict[str, Any]:
     """What a record says of the test images in each placement, and where configured under shifts."""
-    shifts = evaluate_shifts(config, model, images) if config.shift else {}
+    shifts = evaluate_shifts(config, model, images) if config.shift and isinstance(images, ImageSet) else {}
     return {"evaluations": {**evaluate(config, model, images), **shifts}}
 
 
