@@ -9,9 +9,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from translution_lib.data import ImageSet, corners
-from translution_lib.experiments.batches import forward, in_order
-from translution_lib.experiments.image_classification import SHAPES, ImageClassificationConfig
+from translution_lib.data.lazy_images import LazyImages
+from translution_lib.experiments.batches import in_order
+from translution_lib.experiments.image_classification import SHAPES, TOP5, ImageClassificationConfig
 from translution_lib.experiments.intervals import wilson_interval
+from translution_lib.experiments.precision import forward
 from translution_lib.experiments.records import Evaluation, Record
 from translution_lib.experiments.seeds import generator
 
@@ -20,22 +22,28 @@ TEST_SEED = 0  # every run is judged on the same positions, whatever its own see
 
 
 @torch.no_grad()
-def evaluate(config: ImageClassificationConfig, model: nn.Module, images: ImageSet) -> dict[str, Evaluation]:
+def evaluate(
+    config: ImageClassificationConfig, model: nn.Module, images: ImageSet | LazyImages
+) -> dict[str, Evaluation]:
     """Accuracy, with Wilson's interval, and loss on test images in each of the configured placements."""
     model.eval()
-    return {placement: evaluate_placement(config, model, images, placement) for placement in config.tested}
+    found = {name: one for placement in config.placements
+             for name, one in evaluate_placement(config, model, images, placement).items()}
+    return {name: found[name] for name in config.tested}
 
 
 def evaluate_placement(
-    config: ImageClassificationConfig, model: nn.Module, images: ImageSet, placement: str
-) -> Evaluation:
-    """One placement; the positions are the same for every run."""
-    right, loss = [], 0.0
+    config: ImageClassificationConfig, model: nn.Module, images: ImageSet | LazyImages, placement: str
+) -> dict[str, Evaluation]:
+    """One placement, by the largest logit and by the five largest; the positions are the same for every run."""
+    right, among, loss = [], [], 0.0
     for inputs, labels in in_order(config, images, placement, evaluation_stream()):
         logits = forward(config, model, inputs)
         right.append((logits.argmax(1) == labels).cpu())
+        among.append((logits.topk(min(5, logits.shape[1])).indices == labels[:, None]).any(1).cpu())
         loss += float(cross_entropy(logits, labels, reduction="sum"))
-    return summarise(placement, torch.cat(right), loss, config.outcomes)
+    return {name: summarise(name, torch.cat(found), loss, config.outcomes)
+            for name, found in ((placement, right), (f"{placement}{TOP5}", among))}
 
 
 def summarise(placement: str, right: Bool[Tensor, " n"], loss: float, outcomes: bool = False) -> Evaluation:
