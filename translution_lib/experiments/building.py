@@ -1,7 +1,7 @@
 """The model that a configuration of image classification describes: built, built without numbers, or refused."""
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -11,7 +11,7 @@ from translution_lib.models.convolutional import CONVOLUTIONAL, WIDTH
 
 Config = Any  # an ImageClassificationConfig, whose module imports this one
 Model = ViT | Baseline
-VIT = "vit"
+VIT: Final = "vit"
 MODELS = (VIT, *BASELINES)
 _BUILT: set[str] = set()  # the models that could be built: a grid asks for the same one with many seeds and placements
 
@@ -69,7 +69,8 @@ def arguments(config: Config) -> dict[str, Any]:
         return {"name": config.model, **picture, "dim": config.dim or WIDTH}
     sizes = {"patch_size": config.patch_size, "pool": config.pool, **asdict(config.sizes)}
     if config.model != VIT:
-        return {"name": config.model, **picture, "dim": sizes.pop("dim"), "sizes": sizes, **config.options}
+        return dict(name=config.model, **picture, dim=sizes.pop("dim"), sizes=sizes, **config.options)
     mixer = config.mixers[0] if len(config.mixers) == 1 else config.mixers
-    return {**picture, **sizes, "mixer": mixer, "absolute": config.absolute_embedding or None,
-            "encoding": config.encoding, **config.options}
+    # dict() refuses an option that a parameter of the run gives already; a display would let it win
+    return dict(**picture, **sizes, mixer=mixer, absolute=config.absolute_embedding or None,
+                encoding=config.encoding, **config.options)
