@@ -32,7 +32,7 @@ def baseline_memory(config: Config, batch: int) -> cost.Memory:
     return cost.Memory(parameters, parameters, (STATES - 2) * parameters, saved, 0, "backward")
 
 
-def counted(config: Config) -> tuple[Baseline, torch.Tensor]:
+def counted(config: Config) -> tuple[Model, torch.Tensor]:
     """Another copy of a baseline and a picture of zeros; without numbers where no decision depends on them."""
     device = "cpu" if config.model == "routing-transformer" else "meta"  # its clusters are chosen by their numbers
     with torch.random.fork_rng(), torch.device(device):

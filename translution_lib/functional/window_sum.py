@@ -94,8 +94,8 @@ def window_columns(shape: tuple[int, ...], k: int, cls: bool = False) -> Int[Ten
     return F.pad(distance, (1, 0, 1, 0), value=k + 1) if cls else distance
 
 
-def corner_columns(shape: tuple[int, int], k: int, corner: str) -> Int[Tensor, "n n"]:
-    """Return the column of ρ that each pair reads where token 0, CLS, stands below a lower corner of the grid.
+def corner_columns(shape: tuple[int, ...], k: int, corner: str) -> Int[Tensor, "n n"]:
+    """Return the column of ρ that each pair reads where token 0, CLS, stands below a lower corner of a grid of two axes.
 
     CLS reads a token at distance r by the column min(r, k). Every token, and CLS itself, reads CLS as a far one.
     """
@@ -105,7 +105,7 @@ def corner_columns(shape: tuple[int, int], k: int, corner: str) -> Int[Tensor, "
     return columns
 
 
-def corner_sum(rho: Float[Tensor, "b h n r"], v: Float[Tensor, "b h n e"], shape: tuple[int, int],
+def corner_sum(rho: Float[Tensor, "b h n r"], v: Float[Tensor, "b h n e"], shape: tuple[int, ...],
                corner: str) -> Sums:
     """Σ_j ρ_ij v_j and Σ_j ρ_ij by the columns of :func:`corner_columns`, in linear time; token 0 is CLS.
 
