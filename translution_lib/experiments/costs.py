@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from translution_lib import cost
-from translution_lib.experiments.building import Config, build_model
+from translution_lib.experiments.building import Config, Model, build_model
 from translution_lib.models import Baseline
 
 STATES = 4
