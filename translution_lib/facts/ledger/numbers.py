@@ -27,8 +27,8 @@ UNSTATED = {"Linformer", "Routing Transformer"}
 """Rows of seed 002 whose sizes no text states: their parameters cannot be recounted."""
 CHAPTERS = {("000", "parameters"): "What it costs", ("000", "flops"): "What it costs",
             ("000", "memory"): "Making it fit", ("000", "perplexity"): "Language models",
-            ("002", "accuracy"): "Relative Performers", ("002", "parameters"): "Relative Performers",
-            ("003", "accuracy"): "RiemannFormer"}
+            ("002", "accuracy"): "Performers under shifts", ("002", "parameters"): "Performers under shifts",
+            ("003", "accuracy"): "RiemannFormer on CIFAR"}
 LABELS = {"parameters": ("eq-cost-model",), "flops": ("eq-cost-printed",), "memory": ("eq-cost-gather",)}
 
 

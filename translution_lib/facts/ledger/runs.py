@@ -93,7 +93,8 @@ class Runs:
         if profile not in file.profiles:
             return False
         chosen = file.profiles[profile]
-        own = {name for part in (*file.rows.values(), *file.columns.values()) for name in part.run}
+        parts = [*(row.run for row in file.rows.values()), *(column.run for column in file.columns.values())]
+        own = {name for part in parts for name in part}
         own |= {name for part in (*chosen.rows.values(), *chosen.columns.values()) for name in part}
         shared = {name: value for name, value in {**file.common, **chosen.common}.items()
                   if name not in own and isinstance(value, int | float)

@@ -105,7 +105,8 @@ def three_axes_are_axes() -> bool:
     """Translution on a grid of three axes sums f_j W_δ by the pair's difference of all three coordinates."""
     rel, x, w = offsets((2, 3, 2)), normal(12, 3), weights(45, 3, 3)
     places = [tuple(map(int, place)) for place in torch.cartesian_prod(*map(torch.arange, (2, 3, 2)))]
-    of = {delta: k for k, delta in enumerate(product((-1, 0, 1), (-2, -1, 0, 1, 2), (-1, 0, 1)))}
+    deltas = product((-1, 0, 1), (-2, -1, 0, 1, 2), (-1, 0, 1))
+    of: dict[tuple[int, ...], int] = {delta: k for k, delta in enumerate(deltas)}
     ids = [[of[tuple(a - b for a, b in zip(p, q, strict=True))] for q in places] for p in places]
     scores = torch.stack([torch.stack([(x[i] @ w[0][r]) @ (x[j] @ w[1][r]) for j, r in enumerate(row)])
                           for i, row in enumerate(ids)]) / 3 ** 0.5
