@@ -95,7 +95,7 @@ def window_columns(shape: tuple[int, ...], k: int, cls: bool = False) -> Int[Ten
 
 
 def corner_columns(shape: tuple[int, ...], k: int, corner: str) -> Int[Tensor, "n n"]:
-    """Return the column of ρ that each pair reads where token 0, CLS, stands below a lower corner of a grid of two axes.
+    """Return the column of ρ that each pair reads where token 0, CLS, stands below a lower corner of a plane grid.
 
     CLS reads a token at distance r by the column min(r, k). Every token, and CLS itself, reads CLS as a far one.
     """
