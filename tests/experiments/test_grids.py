@@ -75,7 +75,7 @@ def test_every_grid_has_runs_in_every_profile_and_printed_cells_that_exist(name,
     if profile == "smoke":
         files = [config for config in grid.runs if config.data_source != "generated"]
         assert {config.data for config in files} <= {"digits", "grammar"}  # no file, no network
-        assert all(config.train_samples <= 100 and config.epochs == 1 for config in grid.runs)
+        assert max(map(plan.images, grid.runs)) < 2_000  # seconds
     else:
         assert len({config.seed for config in grid.runs}) == 3
     metrics = [column for column in grid.file.columns.values() if column.metric]
