@@ -141,7 +141,8 @@ class ViT(nn.Module):
         """Set ``position``: None, a parameter, or a fixed table, zero for CLS."""
         c = self.config
         if c.embedding == "sinusoidal":
-            table = sinusoids(offsets((c.grid, c.grid)).positions.double(), c.dim)
+            side = torch.arange(c.grid, dtype=torch.float64, device="cpu")
+            table = sinusoids(torch.cartesian_prod(side, side), c.dim)
             table = nn.functional.pad(table, (0, 0, int(c.pool == "cls"), 0))
             self.register_buffer("position", table.to(torch.get_default_dtype()), persistent=False)
         else:
