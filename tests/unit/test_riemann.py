@@ -313,3 +313,18 @@ def test_parameters_and_description():
         assert more == count + 2 + 2 * 2 * 2
     assert "transport='rotation'" in repr(layer)
     assert math.isclose(layer.log_sigma[0].item(), math.log(1.5), rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("metric", ["scalar", "pairs", "diagonal"])
+@pytest.mark.parametrize("transport", ["rotation", "skew", "none"])
+def test_a_constant_schedule_is_relative(transport, metric, form):
+    layer = build(offsets((2, 3)), transport=transport, metric=metric, form=form, schedule="constant")
+    x = torch.randn(1, 6, 8, dtype=F64)
+    assert_close(as_translution(layer)(x), layer(x))
+    assert_close(layer.output(layer.values(layer.weights(x), x)), layer(x))
+
+
+def test_a_metric_that_turns_has_no_constant_schedule():
+    with pytest.raises(ValueError, match="schedule"):
+        Riemann(offsets(3), 4, 1, metric="general", schedule="constant")
