@@ -6,7 +6,7 @@ from math import sqrt
 def disagreement(one: float, other: float) -> tuple[float, float]:
     """The smallest and the largest share of images on which exactly one of two models is right (thm-imagenet-paired).
 
-    With accuracies p and q it lies from |p − q| to min(p + q, 2 − p − q), and both ends are possible.
+    With accuracies p and q it lies from ``|p − q|`` to ``min(p + q, 2 − p − q)``, and both ends are possible.
 
     Raises:
         ValueError: an accuracy outside [0, 1].

@@ -92,7 +92,7 @@ class ViT(nn.Module):
         clip_offsets: offsets farther than so many patches along an axis share the relation at that distance; by default
             every offset has its own.
         bucket_offsets: offsets share relations by so many logarithmic buckets of their distance, T5's
-            (:func:`bucketed`); by default every offset has its own.
+            (:func:`~translution_lib.bucketed`); by default every offset has its own.
         bucket_by: "axis" (buckets of each component of an offset, with its sign) or "radius" (of max|δ|, without a
             direction).
         window: a patch attends to no patch more than so many rows or columns away; CLS is never masked.
