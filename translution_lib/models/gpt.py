@@ -71,8 +71,8 @@ class GPT(nn.Module):
         reach: number of offsets that have parameters of their own; by default all of the context.
         beyond: what holds from the offset ``reach`` on: "clip" (the parameters of the offset reach − 1) or "window" (no
             token reads so far back).
-        bucket_offsets: offsets share parameters by so many logarithmic buckets, T5's (:func:`~translution_lib.bucketed`); by default
-            every offset has its own.
+        bucket_offsets: offsets share parameters by so many logarithmic buckets, T5's
+            (:func:`~translution_lib.bucketed`); by default every offset has its own.
         bucket_distance: from here on all offsets share the last bucket; by default the context.
         options: further options of the mixer.
 
