@@ -86,9 +86,9 @@ def test_concentrated_attention_has_a_gain(shape, sharpness, seed):
     alpha = torch.where(near, 0.0, -sharpness).to(F64)[rel.index].softmax(-1).expand(1, 1, -1, -1)
     x = normal(g, 1, rel.n, 2)
     y = fn.translution_values(alpha, x, taps * fn.relation_kernel(kernel, rel), rel)
-    met = near[rel.index].sum(1)
+    met = near[rel.index].sum(1).to(F64)
     gain = taps / (met + (rel.n - met) * math.exp(-sharpness))
-    torch.testing.assert_close(y, gain.to(F64)[:, None] * torch_convolution(x, kernel, shape))
+    torch.testing.assert_close(y, gain[:, None] * torch_convolution(x, kernel, shape))
     order = met.argsort()
     if sharpness > 1e-6:
         assert ((met[order].diff() > 0) <= (gain[order].diff() < 0)).all()

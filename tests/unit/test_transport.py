@@ -40,7 +40,7 @@ def normal(seed, *shape):
 @st.composite
 def frames(draw, heads=2, n=4, planes=2):
     """A frame per head and token, with any transport and either order of scaling and turning."""
-    seed, kind = draw(SEEDS), draw(st.sampled_from(transport.TRANSPORTS))
+    seed, kind = draw(SEEDS), draw(st.sampled_from((*KINDS, "skew")))
     t = torch.arange(1.0, n + 1, dtype=F64)[:, None]
     turns = (torch.matrix_exp(t[:, :, None] * skew(normal(seed, heads, 1, 2 * planes, 2 * planes))) if kind == "skew"
              else orthogonal(schedule_angles(t, normal(seed, heads, 1, planes)), kind))
