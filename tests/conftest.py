@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "book",
-    max_examples=20,
+    max_examples=12,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -180,8 +180,7 @@ def test_autocast(name):
     assert all(p.grad.dtype == torch.float32 for p in layer.parameters()) and x.grad.dtype == torch.float32
 
 
-COMPILED = {"self-attention", "translution", "lor-translution", "convolution", "scalar-bias", "rotary", "performer",
-            "riemann"}
+COMPILED = {"translution", "lor-translution", "rotary", "performer", "riemann"}  # each another kind of computation
 
 
 @pytest.mark.parametrize("name", sorted(COMPILED & set(NAMES)))
