@@ -37,7 +37,7 @@ NOISE = 24
 
 def tasks(args) -> list[dict]:
     """A task for every number of workers without a model, and for every model without and with each of them."""
-    models, workers = (QUICK, (0, 1)) if args.quick else (MODELS, tuple(args.workers))
+    models, workers = (QUICK, (1,)) if args.quick else (MODELS, tuple(args.workers))
     batch, steps = (2, 2) if args.quick else (args.batch, args.steps)
     shared = {"kind": "image-loading", "batch": batch, "steps": steps,
               "data": "imagenet" if args.data_root else "generated", "quick": args.quick}

@@ -111,6 +111,6 @@ def test_the_forms_of_position_heads_agree_and_are_weighed():
 def test_the_loader_and_the_model_are_measured_alone_and_together():
     printed, record = run("image_loading")
     found = {(row["part"], row["workers"]): row for row in record["rows"]}
-    assert set(found) == {("loader", 0), ("loader", 1), ("model", 0), ("both", 0), ("both", 1)}
+    assert set(found) == {("loader", 1), ("model", 0), ("both", 1)}
     assert all(row["images_per_second"] == row["batch"] * row["steps"] / min(row["times"]) for row in found.values())
-    assert "data_root" not in record["parameters"] and printed.count("pictures/s") == 5
+    assert "data_root" not in record["parameters"] and printed.count("pictures/s") == 3
