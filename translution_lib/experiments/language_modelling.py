@@ -124,6 +124,8 @@ class LanguageModellingConfig(TrainedConfig):
         if [rule for rule in self.rules if rule not in BEYOND] or len(set(self.rules)) < len(self.rules):
             raise ValueError(f"beyond: got {self.beyond!r}, expected nothing, or different names of "
                              f"{', '.join(BEYOND)}, separated by commas")
+        if self.rules and named == ["1"]:
+            raise ValueError(f"beyond: got {self.beyond!r} with test_contexts '1', expected nothing, or a longer test")
 
     @property
     def vocabulary(self) -> int:
