@@ -65,6 +65,7 @@ class Killed(Exception):
     ({"test_contexts": ""}, "test_contexts: got ''"),
     ({"beyond": "stretch"}, "beyond: got 'stretch', expected nothing, or different names of clip, window"),
     ({"beyond": "clip,clip"}, "beyond: got 'clip,clip'"),
+    ({"beyond": "clip"}, "beyond: got 'clip' with test_contexts '1', expected nothing, or a longer test"),
     ({"mixer": "attention"}, "mixer: got 'attention', expected one of absolute"),
     ({"mixer": "rotary,rotary,rotary"}, "mixer: got 3 names, expected 1 or one for each of 2 layers"),
     ({"mixer_options": "["}, "mixer_options: got '[', expected a JSON object"),

@@ -90,9 +90,14 @@ def test_slopes_and_buckets_need_no_rule():
 def test_a_model_that_shares_offsets_in_training_reads_any_length():
     made = model("translution", reach=3)
     assert made.relations.count == 3 and how(made, 2 * L) == "native"
-    with pytest.raises(Bounded, match="rule of the model's own"):
-        how(made, 2 * L, "clip")
     assert lengthened(made, 2 * L)(tokens()).shape == (3, 2 * L, 7)
+
+
+@pytest.mark.parametrize("rule", ["clip", "window"])
+@pytest.mark.parametrize("own", [{"reach": 3}, {"reach": 3, "beyond": "window"}, {"bucket_offsets": 4}])
+def test_a_rule_of_the_models_own_is_the_only_one(own, rule):
+    with pytest.raises(Bounded, match="rule of the model's own"):
+        lengthened(model("translution", **own), 2 * L, rule)
 
 
 def test_the_random_stream_and_the_mode_stay_as_they_were():

@@ -76,6 +76,19 @@ def test_a_step_is_three_forward_runs_and_up_to_four_with_translution():
     assert 1 < found / budget.operations(config) < 4 / 3
 
 
+@pytest.mark.parametrize("name", ["resnet-18", "linformer"])
+def test_a_baseline_has_operations_too(name):
+    """Torch's counter sees a forward run of the network; two more are backward's."""
+    config = ImageClassificationConfig.of({"model": name, "data": "cifar10", "canvas": 32, "patch_size": 8, "dim": 8})
+    with torch.device("meta"):
+        model, x = build_model(config).eval(), torch.empty(1, 3, 32, 32)
+    counter = FlopCounterMode(display=False)
+    with sdpa_kernel(SDPBackend.MATH), counter:
+        model(x)
+    expected = 3 * counter.get_total_flops() * images(config)
+    assert budget.operations(config) == budget.operations(config, budget.model_of(config)) == pytest.approx(expected)
+
+
 def test_images_are_those_of_all_epochs_and_a_third_of_those_tested():
     config = ImageClassificationConfig.of({"train_samples": 90, "test_samples": 30, "epochs": 2})
     assert images(config) == pytest.approx(2 * 90 + 2 * 30 / 3)

@@ -1,5 +1,6 @@
 """The statements of the chapter "Performers under shifts", on random pictures, sizes and weights."""
 
+import os
 from collections import Counter
 
 import pytest
@@ -10,12 +11,14 @@ from scipy.stats import binomtest
 from torch.testing import assert_close
 
 from translution_lib import ViT
+from translution_lib.data import mnist
 from translution_lib.experiments import wilson_interval
-from translution_lib.experiments.shifts import shifted
+from translution_lib.experiments.shifts import keeps_ink, shifted
 from translution_lib.functional.window_sum import corner_columns, corner_sum, kernel_per_pair
 
 pytestmark = pytest.mark.usefixtures("double")
 seeds = st.integers(0, 999)
+REAL = os.environ.get("TRANSLUTION_MNIST", "")
 
 
 def network(mixer: str, patch: int = 1, side: int = 6, pool: str = "cls", **options) -> ViT:
@@ -108,3 +111,10 @@ def test_the_reader_below_a_corner_reads_by_distance_and_is_far_for_all(height, 
 def test_a_wrong_corner_is_refused(options, expected):
     with pytest.raises(ValueError, match=expected):
         network("performer-s2", **options)
+
+
+@pytest.mark.skipif(not REAL, reason="TRANSLUTION_MNIST does not name a folder with MNIST's four files")
+def test_on_the_papers_canvas_most_digits_that_can_move_are_ones():
+    digits = mnist(REAL, "test").scaled(32)
+    kept, ones = keeps_ink(digits.images, 8), digits.labels == 1
+    assert [int(n) for n in (ones.sum(), (kept & ones).sum(), (kept & ~ones).sum())] == [1135, 855, 709]

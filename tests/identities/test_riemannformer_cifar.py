@@ -69,6 +69,20 @@ def test_one_equation_for_all_rows(side, seed, turns, metric, focus):
     assert_close(layer(x)[0], (window * (a / math.sqrt(8)).softmax(1)) @ v)
 
 
+@pytest.mark.identity("eq-cifar-general")
+@given(st.integers(2, 3), st.integers(0, 24), seeds)
+def test_a_bias_belongs_to_the_place_of_the_query_minus_that_of_the_key(side, entry, seed):
+    torch.manual_seed(seed)
+    grid = offsets((side, side))
+    layer, x = MIXERS["scalar-bias"](grid, 8, 1, output=False), torch.randn(1, grid.n, 8)
+    labels = torch.tensor(grid.labels)
+    with torch.no_grad():
+        layer.bias.zero_()[0, entry % len(labels)] = 2.0
+    q, k, v = (x[0] @ w for w in (layer.query, layer.key, layer.value))
+    there = (grid.positions[:, None] - grid.positions == labels[entry % len(labels)]).all(-1)
+    assert_close(layer(x)[0], (q @ k.T / math.sqrt(8) + 2 * there).softmax(1) @ v)
+
+
 @pytest.mark.identity("eq-cifar-sinusoid")
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(2, 6), st.floats(-3, 3))
 def test_products_of_sinusoids_know_the_offset(height, width, pairs, shift):

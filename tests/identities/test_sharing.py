@@ -101,6 +101,18 @@ def test_a_window_is_a_convolution_times_a_factor(shape, window, seed):
     assert_close(made, expected * (full / near.mask.sum(1))[:, None])
 
 
+@pytest.mark.identity("thm-sharing-window")
+@given(grids(max_dims=2), st.integers(0, 2), seeds)
+def test_no_window_has_one_slope_at_tokens_with_different_windows(shape, window, seed):
+    """At small features a head is linear with W_0 / N_i on the diagonal, whatever its queries and keys."""
+    near = offsets(shape, window=window)
+    letters = [randn(seed + i, near.count, 2, 2) for i in range(3)]
+    slope = torch.autograd.functional.jacobian(lambda x: fn.translution(x, *letters, near), torch.zeros(1, near.n, 2))
+    own = slope[0].diagonal(dim1=0, dim2=3)[:, 0]  # out, in, token
+    expected = letters[2][near.id_of((0,) * len(shape))].T[..., None] / near.mask.sum(1)
+    assert_close(own, expected)
+
+
 @pytest.mark.identity("eq-sharing-axes", "thm-sharing-axes")
 @given(st.integers(2, 4), st.integers(2, 4), seeds)
 def test_sums_over_two_axes_are_the_tables_without_mixed_differences(a, b, seed):

@@ -1,6 +1,7 @@
 """What runs cost on a cluster: operations and GPU-hours, how often to save, and how long a list of runs lasts.
 
-All of it is prediction from closed formulas; chapter "From laptop to cluster" derives it.
+All of it is prediction from closed formulas, but for a baseline's operations, which are counted. Chapter "From laptop
+to cluster" derives it.
 """
 
 from collections.abc import Sequence
@@ -8,31 +9,39 @@ from dataclasses import dataclass
 from math import expm1, inf, log1p, sqrt
 
 from translution_lib import cost
+from translution_lib.experiments.costs import baseline_macs
 from translution_lib.experiments.grids.plan import images
 from translution_lib.experiments.kinds import AnyConfig, kind_of
 from translution_lib.models import GPTConfig, ViTConfig
+from translution_lib.models.baseline import BaselineConfig
+
+ModelConfig = ViTConfig | GPTConfig | BaselineConfig
 
 PASSES = 3
 """A training step in forward runs: forward, and two products of the same size for each in backward."""
 
 
-def model_of(config: AnyConfig) -> ViTConfig | GPTConfig:
+def model_of(config: AnyConfig) -> ModelConfig:
     """The configuration of a run's model, which is not given any numbers."""
-    found: ViTConfig | GPTConfig = kind_of(config).skeleton(config).config
+    found: ModelConfig = kind_of(config).skeleton(config).config
     return found
 
 
-def operations(config: AnyConfig, model: ViTConfig | GPTConfig | None = None) -> float:
+def operations(config: AnyConfig, model: ModelConfig | None = None) -> float:
     """Floating-point operations of a run, a multiply–add counted as two (eq-cluster-hours).
+
+    By closed formula; those of a baseline's forward run are counted.
 
     Args:
         config: the run.
         model: of the run, where the caller has it.
     """
-    return 2.0 * PASSES * cost.macs_products(model or model_of(config)) * images(config)
+    model = model or model_of(config)
+    macs = baseline_macs(config) if isinstance(model, BaselineConfig) else cost.macs_products(model)
+    return 2.0 * PASSES * macs * images(config)
 
 
-def hours(config: AnyConfig, rate: float, model: ViTConfig | GPTConfig | None = None) -> float:
+def hours(config: AnyConfig, rate: float, model: ModelConfig | None = None) -> float:
     """GPU-hours of a run on devices that sustain ``rate`` operations a second.
 
     Raises:

@@ -6,14 +6,11 @@ from typing import Any, Final
 import torch
 
 from translution_lib.models import Baseline, ViT
-from translution_lib.models.baseline import BASELINES
 from translution_lib.models.convolutional import CONVOLUTIONAL, WIDTH
 
 Config = Any  # an ImageClassificationConfig, whose module imports this one
 Model = ViT | Baseline
 VIT: Final = "vit"
-MODELS = (VIT, *BASELINES)
-_BUILT: set[str] = set()  # the models that could be built: a grid asks for the same one with many seeds and placements
 
 
 def build_model(config: Config) -> Model:
@@ -36,19 +33,12 @@ def check_model(config: Config) -> None:
     """
     if config.model != VIT:
         refuse_unread(config)
-    options = config.options  # a broken JSON text has its own message
+    who = f"mixer {config.mixer!r}" if config.model == VIT else f"model {config.model!r}"
     try:
-        found = repr((config.model, arguments(config)))
-        if found not in _BUILT:
-            model_without_numbers(config)
+        config.check_built(who, lambda: arguments(config), lambda: model_without_numbers(config))
     except ModuleNotFoundError as error:
         raise ValueError(f"model: got {config.model!r}, which needs the package {error.name}; "
                          "install translution-book[experiments]") from error
-    except (TypeError, ValueError) as error:
-        who = f"mixer {config.mixer!r}" if config.model == VIT else f"model {config.model!r}"
-        raise ValueError(f"the model cannot be built with {who}, mixer_options {options} and "
-                         f"{config.sizes}: {error}") from error
-    _BUILT.add(found)
 
 
 def refuse_unread(config: Config) -> None:
@@ -70,7 +60,6 @@ def arguments(config: Config) -> dict[str, Any]:
     sizes = {"patch_size": config.patch_size, "pool": config.pool, **asdict(config.sizes)}
     if config.model != VIT:
         return dict(name=config.model, **picture, dim=sizes.pop("dim"), sizes=sizes, **config.options)
-    mixer = config.mixers[0] if len(config.mixers) == 1 else config.mixers
     # dict() refuses an option that a parameter of the run gives already; a display would let it win
-    return dict(**picture, **sizes, mixer=mixer, absolute=config.absolute_embedding or None,
+    return dict(**picture, **sizes, mixer=config.layers, absolute=config.absolute_embedding or None,
                 encoding=config.encoding, **config.options)

@@ -4,11 +4,13 @@ import torch
 from torch import nn
 
 from translution_lib import cost
-from translution_lib.experiments.building import Config, Model, build_model
+from translution_lib.experiments.building import Config, Model, arguments, build_model
 from translution_lib.models import Baseline
 
 STATES = 4
 """Numbers that a training step holds for each parameter: itself, its gradient and two of AdamW's."""
+
+_COUNTED: dict[str, int] = {}  # multiply–adds of the baselines that were counted
 
 
 def costs(config: Config, model: nn.Module) -> dict[str, int]:
@@ -20,8 +22,16 @@ def costs(config: Config, model: nn.Module) -> dict[str, int]:
     if not isinstance(model, Baseline):
         return {"parameters": cost.parameters(model), "macs_as_printed": cost.macs_as_printed(model),
                 "macs_true": cost.macs_true(model)}
-    macs = cost.count_macs(*counted(config))
+    macs = baseline_macs(config)
     return {"parameters": cost.count_parameters(model), "macs_as_printed": macs, "macs_true": macs}
+
+
+def baseline_macs(config: Config) -> int:
+    """Multiply–adds of one picture in a baseline's matrix products and convolutions; the same model is counted once."""
+    key = repr((config.model, arguments(config)))
+    if key not in _COUNTED:
+        _COUNTED[key] = cost.count_macs(*counted(config))
+    return _COUNTED[key]
 
 
 def baseline_memory(config: Config, batch: int) -> cost.Memory:

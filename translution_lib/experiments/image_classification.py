@@ -1,30 +1,20 @@
 """Parameters of the image classification experiment, and the model they describe."""
 
-import json
-from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from translution_lib import models
 from translution_lib.experiments.building import VIT, build_model, check_model, model_without_numbers
-from translution_lib.experiments.configuration import Configuration
 from translution_lib.experiments.image_checks import check_images, check_pictures
-from translution_lib.mixers import MIXERS
-from translution_lib.models import Architecture
+from translution_lib.experiments.trained import ARCHITECTURES, Count, Positive, TrainedConfig
 
-# Beside the paper's A, B and C one for a run of seconds on a CPU.
-ARCHITECTURES = {"tiny": Architecture(depth=2, dim=32, heads=2, ff=64), **models.ARCHITECTURES}
 # Side of an image in pixels, its channels, and the number of classes.
 SHAPES = {"digits": (8, 1, 10), "mnist": (28, 1, 10), "fashion-mnist": (28, 1, 10), "cifar10": (32, 3, 10),
           "cifar100": (32, 3, 100), "imagenet": (224, 3, 1000)}
 TOP5 = " top-5"  # behind the name of a placement: the label is among the five largest logits
 
-Positive = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
 
-
-class ImageClassificationConfig(Configuration):
+class ImageClassificationConfig(TrainedConfig):
     """A Vision Transformer with any mixer, or a baseline, trained on small images placed on a canvas.
 
     Attributes:
@@ -81,8 +71,7 @@ class ImageClassificationConfig(Configuration):
         results_dir: folder for the record.
     """
 
-    PLACES: ClassVar[frozenset[str]] = frozenset({"data_root", "results_dir"})
-    KEEPING: ClassVar[frozenset[str]] = frozenset({"run_name", "checkpoint_minutes", "checkpoint_steps", "workers"})
+    KEEPING: ClassVar[frozenset[str]] = TrainedConfig.KEEPING | {"workers"}
 
     run_name: str = Field("", pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$", max_length=120)
     model: Literal["vit", "alexnet", "vgg-16", "resnet-18", "linformer", "routing-transformer"] = VIT
@@ -131,49 +120,12 @@ class ImageClassificationConfig(Configuration):
 
     @model_validator(mode="after")
     def _consistent(self) -> "ImageClassificationConfig":
-        unknown = sorted({name for name in self.mixers if name not in MIXERS})
-        if unknown:
-            raise ValueError(f"mixer: got {', '.join(map(repr, unknown))}, expected one of {', '.join(sorted(MIXERS))}")
-        if len(self.mixers) not in (1, self.sizes.depth):
-            depth = self.sizes.depth
-            raise ValueError(f"mixer: got {len(self.mixers)} names, expected 1 or one for each of {depth} layers")
+        self.check_mixers()
         check_images(self, SHAPES[self.data][0])
         check_pictures(self)
-        self._check_steps()
+        self.check_steps()
         check_model(self)
         return self
-
-    def _check_steps(self) -> None:
-        """What one step is divided into."""
-        parts = self.processes * self.accumulate
-        if parts > self.batch_size:
-            raise ValueError(f"batch_size: got {self.batch_size}, expected at least {parts}, processes × accumulate")
-        if self.strategy == "fsdp" and self.processes == 1:
-            raise ValueError("strategy: got 'fsdp' for one process, expected 'ddp', or more processes")
-        if ":" in self.device and self.processes > 1:
-            raise ValueError(f"device: got {self.device!r} for {self.processes} processes, expected 'cuda' or 'cpu'")
-
-    @property
-    def mixers(self) -> list[str]:
-        """The mixer's name, or one for each layer."""
-        return [name.strip() for name in self.mixer.split(",")]
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """`mixer_options` as a dictionary."""
-        try:
-            options = json.loads(self.mixer_options)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"mixer_options: got {self.mixer_options!r}, expected a JSON object ({error})") from error
-        if not isinstance(options, dict):
-            raise ValueError(f"mixer_options: got {self.mixer_options!r}, expected a JSON object such as {{}}")
-        return options
-
-    @property
-    def sizes(self) -> Architecture:
-        """The architecture with what dim, depth, heads and ff replace."""
-        own = {"dim": self.dim, "depth": self.depth, "heads": self.heads, "ff": self.ff}
-        return replace(ARCHITECTURES[self.architecture], **{name: size for name, size in own.items() if size})
 
     @property
     def image_size(self) -> int:
@@ -209,7 +161,7 @@ class ImageClassificationConfig(Configuration):
     @property
     def method(self) -> str:
         """The mixers, or the model that has none, as a part of a file's name."""
-        return self.mixer.replace(" ", "").replace(",", "+") if self.model == VIT else self.model
+        return self.mixer_part if self.model == VIT else self.model
 
 
 __all__ = ["ARCHITECTURES", "SHAPES", "ImageClassificationConfig", "build_model", "model_without_numbers"]

@@ -1,16 +1,13 @@
 """Parameters of the language modelling experiment, and the model they describe."""
 
-import json
-from dataclasses import asdict, replace
-from typing import Annotated, Any, ClassVar, Literal
+from dataclasses import asdict
+from typing import Any, Literal
 
 import torch
 from pydantic import Field, model_validator
 
-from translution_lib.experiments.configuration import Configuration
-from translution_lib.experiments.image_classification import ARCHITECTURES
-from translution_lib.mixers import MIXERS
-from translution_lib.models import GPT, Architecture
+from translution_lib.experiments.trained import Count, Positive, TrainedConfig
+from translution_lib.models import GPT
 from translution_lib.models.gpt import BEYOND
 
 VOCABULARIES = {"grammar": 24, "shakespeare": 65, "wikitext-2": 137, "openwebtext": 0}
@@ -20,11 +17,8 @@ SPLITS = {"grammar": ("train", "validation"), "shakespeare": ("train", "validati
           "wikitext-2": ("train", "test"), "openwebtext": ("train", "validation")}
 """What a model is trained on, and what it is tested on."""
 
-Positive = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
 
-
-class LanguageModellingConfig(Configuration):
+class LanguageModellingConfig(TrainedConfig):
     """A causal language model with any mixer, trained on windows of a text and tested on windows of several lengths.
 
     Attributes:
@@ -67,9 +61,6 @@ class LanguageModellingConfig(Configuration):
         results_dir: folder for the record.
     """
 
-    PLACES: ClassVar[frozenset[str]] = frozenset({"data_root", "results_dir"})
-    KEEPING: ClassVar[frozenset[str]] = frozenset({"run_name", "checkpoint_minutes", "checkpoint_steps"})
-
     run_name: str = Field("", pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$", max_length=120)
     mixer: str = "translution"
     mixer_options: str = "{}"
@@ -109,15 +100,11 @@ class LanguageModellingConfig(Configuration):
 
     @model_validator(mode="after")
     def _consistent(self) -> "LanguageModellingConfig":
-        unknown = sorted({name for name in self.mixers if name not in MIXERS})
-        if unknown:
-            raise ValueError(f"mixer: got {', '.join(map(repr, unknown))}, expected one of {', '.join(sorted(MIXERS))}")
-        if len(self.mixers) not in (1, self.sizes.depth):
-            depth = self.sizes.depth
-            raise ValueError(f"mixer: got {len(self.mixers)} names, expected 1 or one for each of {depth} layers")
+        self.check_mixers()
         self._check_text()
-        self._check_steps()
-        self._check_model()
+        self.check_steps()
+        self.check_built(f"mixer {self.mixer!r}", lambda: _arguments(self, self.vocabulary),
+                         lambda: model_without_numbers(self))
         return self
 
     def _check_text(self) -> None:
@@ -137,50 +124,8 @@ class LanguageModellingConfig(Configuration):
         if [rule for rule in self.rules if rule not in BEYOND] or len(set(self.rules)) < len(self.rules):
             raise ValueError(f"beyond: got {self.beyond!r}, expected nothing, or different names of "
                              f"{', '.join(BEYOND)}, separated by commas")
-
-    def _check_steps(self) -> None:
-        """What one step is divided into."""
-        parts = self.processes * self.accumulate
-        if parts > self.batch_size:
-            raise ValueError(f"batch_size: got {self.batch_size}, expected at least {parts}, processes × accumulate")
-        if self.strategy == "fsdp" and self.processes == 1:
-            raise ValueError("strategy: got 'fsdp' for one process, expected 'ddp', or more processes")
-        if ":" in self.device and self.processes > 1:
-            raise ValueError(f"device: got {self.device!r} for {self.processes} processes, expected 'cuda' or 'cpu'")
-
-    def _check_model(self) -> None:
-        """Build the model without its numbers, so that a wrong option shows before anything runs."""
-        options = self.options  # a broken JSON text has its own message
-        try:
-            arguments = repr(_arguments(self, self.vocabulary))
-            if arguments not in _BUILT:
-                model_without_numbers(self)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"the model cannot be built with mixer {self.mixer!r}, mixer_options {options} and "
-                             f"{self.sizes}: {error}") from error
-        _BUILT.add(arguments)
-
-    @property
-    def mixers(self) -> list[str]:
-        """The mixer's name, or one for each layer."""
-        return [name.strip() for name in self.mixer.split(",")]
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """`mixer_options` as a dictionary."""
-        try:
-            options = json.loads(self.mixer_options)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"mixer_options: got {self.mixer_options!r}, expected a JSON object ({error})") from error
-        if not isinstance(options, dict):
-            raise ValueError(f"mixer_options: got {self.mixer_options!r}, expected a JSON object such as {{}}")
-        return options
-
-    @property
-    def sizes(self) -> Architecture:
-        """The architecture with what dim, depth, heads and ff replace."""
-        own = {"dim": self.dim, "depth": self.depth, "heads": self.heads, "ff": self.ff}
-        return replace(ARCHITECTURES[self.architecture], **{name: size for name, size in own.items() if size})
+        if self.rules and named == ["1"]:
+            raise ValueError(f"beyond: got {self.beyond!r} with test_contexts '1', expected nothing, or a longer test")
 
     @property
     def vocabulary(self) -> int:
@@ -213,8 +158,8 @@ class LanguageModellingConfig(Configuration):
     @property
     def name(self) -> str:
         """`run_name`, or a name made of the parameters."""
-        mixer = self.mixer.replace(" ", "").replace(",", "+")
-        return self.run_name or f"{self.data}-{self.context}-{mixer}-seed{self.seed}-{self.fingerprint()}"
+        parts = (self.data, str(self.context), self.mixer_part, f"seed{self.seed}", self.fingerprint())
+        return self.run_name or "-".join(parts)
 
 
 def build_model(config: LanguageModellingConfig, vocabulary: int | None = None) -> GPT:
@@ -235,9 +180,5 @@ def model_without_numbers(config: LanguageModellingConfig) -> GPT:
 
 def _arguments(config: LanguageModellingConfig, vocabulary: int) -> dict[str, Any]:
     """What the model is built from."""
-    mixer = config.mixers[0] if len(config.mixers) == 1 else config.mixers
-    return dict(vocabulary=vocabulary, context=config.context, mixer=mixer,
+    return dict(vocabulary=vocabulary, context=config.context, mixer=config.layers,
                 absolute=config.absolute_embedding or None, **asdict(config.sizes), **config.options)
-
-
-_BUILT: set[str] = set()  # the models that could be built: a grid asks for the same one with many seeds

@@ -32,12 +32,13 @@ class LoRTranslution(Attention):
         core: "dense" (matrices, as in eq. (2)) or "diagonal" (one number per low channel, the same one for query and
             key): then W[δ] = W + W1 diag(a[δ]) W2, a CP decomposition.
         variant: "printed" is eq. (2); "released" halves scores and values, as the authors' code does.
-        init: rule for the cores, as for :class:`Translution`.
+        init: rule for dense cores, as for :class:`Translution`.
         options: ``head_dim``, ``dropout``, ``output`` as for :class:`Attention`.
 
     Raises:
         ValueError: a relative_dim that is not one or two integers ≥ 0, or not one with diagonal cores, an unknown core,
-            variant or init, relative_dim = 0 without shared weights, or what :class:`Attention` refuses.
+            variant or init, an init for diagonal cores, relative_dim = 0 without shared weights, or what
+            :class:`Attention` refuses.
     """
 
     query: nn.Parameter | None
@@ -61,6 +62,8 @@ class LoRTranslution(Attention):
             raise ValueError(f"relative_dim must be one integer where cores are diagonal, got {relative_dim!r}")
         if not (shared or (r1 and r2)):
             raise ValueError("relative_dim must be at least 1 where shared is False: no weights would be left")
+        if core == "diagonal" and init != "fan_in":
+            raise ValueError(f"init must be 'fan_in' where cores are diagonal, got {init!r}")
         self.relative_dim, self.core, self.variant = (r1 // heads, r2 // heads), core, variant
         bound = relation_bound(r1, r2, init) if core == "dense" else 1.0    # a diagonal's fan-in is one channel
         size = (r1, r2) if core == "dense" else (r1,)

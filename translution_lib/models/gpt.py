@@ -77,7 +77,8 @@ class GPT(nn.Module):
         options: further options of the mixer.
 
     Raises:
-        ValueError: sizes that are not positive integers, an unknown mixer, options that no layer knows.
+        ValueError: sizes that are not positive integers, an unknown mixer, a rule for offsets beyond a reach that is
+            not given, or for buckets that are not, options that no layer knows.
     """
 
     def __init__(self, vocabulary: int, context: int, dim: int, depth: int, heads: int, ff: int,
@@ -91,6 +92,10 @@ class GPT(nn.Module):
         check_flag("checkpoint", checkpoint)
         if reach is not None and bucket_offsets is not None:
             raise ValueError(f"bucket_offsets must be None where a reach is given, got {bucket_offsets}")
+        if reach is None and beyond != "clip":
+            raise ValueError(f"beyond must be 'clip' where no reach is given, got {beyond!r}")
+        if bucket_offsets is None and bucket_distance is not None:
+            raise ValueError(f"bucket_distance must be None where there are no buckets, got {bucket_distance}")
         if bucket_offsets is not None and bucket_distance is None:      # kept, so that a longer copy means the same
             bucket_distance = max(context, bucket_offsets // 2 + 1)
         names = mixer_names(mixer, depth)

@@ -8,7 +8,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from translution_lib.mixers.attention import check_sizes
+from translution_lib.functional.checks import check_choice, check_sizes
 from translution_lib.models.blocks import (
     ABSOLUTE,
     architecture,
@@ -101,8 +101,8 @@ class ViT(nn.Module):
 
     Raises:
         ValueError: sizes that do not fit, an unknown mixer, pool, encoding or embedding, sinusoids where no embedding
-            is added, offsets to clip where relations are pairs, offsets to clip and to put in buckets, a place for CLS
-            where there is none, options that no layer knows.
+            is added, offsets to clip where relations are pairs, offsets to clip and to put in buckets, a rule for
+            buckets where there are none, a place for CLS where there is none, options that no layer knows.
     """
 
     def __init__(self, image_size: int, patch_size: int, channels: int, classes: int, dim: int, depth: int, heads: int,
@@ -114,11 +114,13 @@ class ViT(nn.Module):
         check_sizes(image_size=image_size, patch_size=patch_size, channels=channels, classes=classes, depth=depth)
         if image_size % patch_size:
             raise ValueError(f"patch_size must divide image_size = {image_size}, got {patch_size}")
-        _check_choice("pool", pool, ("cls", "mean"))
-        _check_choice("encoding", encoding, ENCODINGS)
-        _check_choice("embedding", embedding, EMBEDDINGS)
+        check_choice("pool", pool, ("cls", "mean"))
+        check_choice("encoding", encoding, ENCODINGS)
+        check_choice("embedding", embedding, EMBEDDINGS)
         check_flag("checkpoint", checkpoint)
         _check_sharing(encoding, clip_offsets=clip_offsets, bucket_offsets=bucket_offsets, window=window)
+        if bucket_offsets is None and bucket_by != "axis":
+            raise ValueError(f"bucket_by must be 'axis' where there are no buckets, got {bucket_by!r}")
         if encoding == "placed" and pool != "cls":
             raise ValueError(f'encoding "placed" needs pool "cls", got {pool!r}')
         names = mixer_names(mixer, depth)
@@ -185,8 +187,3 @@ def _check_sharing(encoding: str, **rules: int | None) -> None:
         raise ValueError(f'{name} must be None where encoding is "pairs", got {rule}')
     if {"clip_offsets", "bucket_offsets"} <= given.keys():
         raise ValueError(f"bucket_offsets must be None where offsets are clipped, got {given['bucket_offsets']}")
-
-
-def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {tuple(choices)}, got {value!r}")
