@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -45,6 +46,11 @@ def _sample(model: nn.Module) -> Tensor:
     return weight.new_zeros(1, config.context, dtype=torch.long)
 
 
+def storage_of(tensor: Tensor) -> StorageWeakRef:
+    """What tells storages apart on every device; on "meta" all have the same address."""
+    return StorageWeakRef(tensor.untyped_storage())
+
+
 def count_saved_bytes(module: nn.Module, x: Tensor, *, tables: bool = False) -> int:
     """Return the bytes that a forward run keeps for backward: each storage once, parameters and buffers excepted.
 
@@ -53,16 +59,15 @@ def count_saved_bytes(module: nn.Module, x: Tensor, *, tables: bool = False) -> 
         x: its input; a gradient for it is asked for as well, as in the middle of a model.
         tables: count tensors of integers and truth values too, such as a table of relation ids.
     """
-    known = {t.untyped_storage().data_ptr() for t in (*module.parameters(), *module.buffers())}
-    kept: dict[int, int] = {}
+    known = {storage_of(t) for t in (*module.parameters(), *module.buffers())}
+    kept: dict[StorageWeakRef, Tensor] = {}  # held, so that no other takes the place of one that the graph lets go
 
     def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in known and (tables or tensor.is_floating_point()):
-            kept[storage.data_ptr()] = storage.nbytes()
+        if storage_of(tensor) not in known and (tables or tensor.is_floating_point()):
+            kept[storage_of(tensor)] = tensor.detach()
         return tensor
 
     with torch.enable_grad(), saved_tensors_hooks(pack, lambda tensor: tensor):
         result = module(x.detach().requires_grad_(x.is_floating_point()))
     del result
-    return sum(kept.values())
+    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
