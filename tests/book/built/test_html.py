@@ -35,7 +35,7 @@ SENTENCES = {
     "book/experiments/static_dynamic": "A verdict needs a rule that was fixed before",
     "book/experiments/preprint": "At depth 1 there is no relative encoding",
     "book/experiments/performers": "Without positions a curve under shifts is flat for any weights.",
-    "book/experiments/riemannformer_cifar": "Reflections with fixed angles train exactly as rotations with twice the angles.",
+    "book/experiments/riemannformer_cifar": "train exactly as rotations with twice the angles",
     "book/experiments/language": "Perplexity is the exponential of the mean loss per token.",
     "book/experiments/imagenet": "no picture is repeated or dropped",
     "book/experiments/verdict": "Exact statements are cheap and final.",
