@@ -7,6 +7,8 @@ from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor, cat
 from torch.nn.functional import interpolate
 
+from translution_lib.data.counts import refuse_count
+
 
 @dataclass(frozen=True)
 class ImageSet:
@@ -49,9 +51,7 @@ class ImageSet:
         Raises:
             ValueError: `count` is negative or larger than the set.
         """
-        if not 0 <= count <= len(self):
-            where = f"{len(self)}, the size of {self.name}'s {self.split} split"
-            raise ValueError(f"count: got {count}, expected 0 (all) to {where}")
+        refuse_count(count, len(self), f"the size of {self.name}'s {self.split} split")
         return replace(self, images=self.images[: count or None], labels=self.labels[: count or None])
 
     def scaled(self, size: int) -> "ImageSet":

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor
 
+from translution_lib.data.counts import refuse_count
 from translution_lib.data.pictures import resized
 
 SIZE = 224  # pixels, height and width of what a model sees
@@ -86,9 +87,7 @@ class LazyImages:
         Raises:
             ValueError: `count` is negative or larger than the set.
         """
-        if not 0 <= count <= len(self):
-            where = f"{len(self)}, the size of {self.name}'s {self.split} split"
-            raise ValueError(f"count: got {count}, expected 0 (all) to {where}")
+        refuse_count(count, len(self), f"the size of {self.name}'s {self.split} split")
         if count in (0, len(self)):
             return self
         chosen = torch.arange(count) * len(self) // count

@@ -14,6 +14,7 @@ from jaxtyping import Int64, UInt16
 from torch import Tensor
 
 from translution_lib.data import checksums
+from translution_lib.data.counts import refuse_count
 from translution_lib.data.tokenisers import Tokeniser
 
 
@@ -44,9 +45,7 @@ class TokenSet:
         Raises:
             ValueError: `count` is negative or larger than the set.
         """
-        if not 0 <= count <= len(self):
-            where = f"{len(self)}, the tokens of {self.name}'s {self.split} split"
-            raise ValueError(f"count: got {count}, expected 0 (all) to {where}")
+        refuse_count(count, len(self), f"the tokens of {self.name}'s {self.split} split")
         return replace(self, tokens=self.tokens[: count or None])
 
     def windows(self, start: Int64[Tensor, " b"], length: int) -> tuple[Int64[Tensor, "b n"], Int64[Tensor, "b n"]]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from translution_lib.data import ImageSet, corners, paste
 from translution_lib.data.lazy_images import LazyImages
 from translution_lib.experiments.image_classification import ImageClassificationConfig
-from translution_lib.experiments.seeds import derive, generator
+from translution_lib.experiments.seeds import derive, generator, order
 from translution_lib.experiments.streaming import StreamedBatches, centred
 
 Batch = tuple[Float[Tensor, "b ch H W"], Int64[Tensor, " b"]]
@@ -54,9 +54,8 @@ class EpochBatches:
 
     def __init__(self, config: ImageClassificationConfig, images: ImageSet, epoch: int) -> None:
         self.config, self.images, self.epoch = config, images, epoch
-        self.order = torch.randperm(len(images), generator=generator(config.seed, "order", epoch))
         self.corner = places_of(config, images, config.train_placement, generator(config.seed, "positions", epoch))
-        self.steps = self.order.split(config.batch_size)
+        self.steps = order(config.seed, len(images), epoch).split(config.batch_size)
 
     def __len__(self) -> int:
         return len(self.steps)

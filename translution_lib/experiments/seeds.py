@@ -3,6 +3,8 @@
 import hashlib
 
 import torch
+from jaxtyping import Int64
+from torch import Tensor
 
 
 def derive(seed: int, *names: str | int) -> int:
@@ -14,3 +16,8 @@ def derive(seed: int, *names: str | int) -> int:
 def generator(seed: int, *names: str | int) -> torch.Generator:
     """A generator on the CPU for the stream `names` of the run `seed`."""
     return torch.Generator().manual_seed(derive(seed, *names))
+
+
+def order(seed: int, count: int, epoch: int) -> Int64[Tensor, " count"]:
+    """The numbers of so many examples in the order in which an epoch takes them (eq-imagenet-order)."""
+    return torch.randperm(count, generator=generator(seed, "order", epoch))

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from translution_lib.data.lazy_images import LazyImages
 from translution_lib.experiments.image_classification import ImageClassificationConfig
-from translution_lib.experiments.seeds import derive, generator
+from translution_lib.experiments.seeds import derive, order
 
 Batch = tuple[Float[Tensor, "b 3 h w"], Int64[Tensor, " b"]]
 Order = tuple[Int64[Tensor, " _"], list[int] | None]
@@ -56,8 +56,7 @@ class StreamedBatches:
 
     def __init__(self, config: ImageClassificationConfig, images: LazyImages, epoch: int) -> None:
         self.config, self.images, self.epoch = config, images, epoch
-        order = torch.randperm(len(images), generator=generator(config.seed, "order", epoch))
-        self.steps = order.split(config.batch_size)
+        self.steps = order(config.seed, len(images), epoch).split(config.batch_size)
         self._place: tuple[int, int, int] | None = None
         self._stream: Iterator[Batch] = iter(())
 
