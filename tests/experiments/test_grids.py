@@ -123,11 +123,12 @@ def test_the_four_performers_have_the_sizes_of_the_papers_appendix():
 
 def test_every_accuracy_of_the_relative_performers_table_has_its_place():
     grid = stored("performers-table-1", "paper")
-    places = {grid.printed(row, heading).key for row in grid.rows.values() for heading in grid.file.columns
-              if row.printed is not None}
-    assert places == {cell.key for cell in facts.cells("002", 1, "top1")} and len(places) == 27
+    cells = [grid.printed(row, heading) for row in grid.rows.values() for heading in grid.file.columns]
+    places = [cell.key for cell in cells if cell is not None]
+    assert sorted(places) == sorted(cell.key for cell in facts.cells("002", 1, "top1")) and len(places) == 27
     without = stored("performers-table-1", "cpu")
-    assert [without.file.columns[h].evaluation for h in without.file.columns] == ["static", None, "static"]
+    shown = [column.evaluation for column in without.file.columns.values() if column.subject]
+    assert shown == ["static", None, "static"]
     assert {config.data for config in without.runs} == {"mnist", "cifar10"}
 
 

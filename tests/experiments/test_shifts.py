@@ -104,7 +104,7 @@ def test_a_run_records_its_curve_and_a_model_without_positions_is_flat(tmp_path,
     # shifts by a patch permute the tokens
     assert curve[-4].correct == curve[0].correct == curve[4].correct
     assert curve[-4].loss == pytest.approx(curve[4].loss, rel=1e-4)
-    assert {"static", "dynamic"} <= set(record.evaluations)
+    assert list(record.evaluations) == run.evaluations and {"static", "dynamic"} <= set(run.evaluations)
 
 
 FLAT = {"performer", "performer-s2"}
@@ -123,3 +123,9 @@ def test_performers_with_one_token_a_pixel_have_a_curve(tmp_path, mixer):
 def test_a_run_without_shifts_has_no_curve(tmp_path):
     record = Run.begin(config(results_dir=str(tmp_path), shift=0)).complete()
     assert shift_curve(record) == {} and set(record.evaluations) == {"static", "dynamic"}
+
+
+def test_the_evaluations_of_a_run_are_known_before_it(tmp_path):
+    run = config(results_dir=str(tmp_path), shift_all=True)
+    assert sorted(Run.begin(run).complete().evaluations) == sorted(run.evaluations)
+    assert "shift -4, all classes" in run.evaluations and "shift +5" not in run.evaluations

@@ -11,10 +11,10 @@ import yaml
 
 import translution_lib
 from translution_lib import facts
-from translution_lib.experiments.grids import read_grid
+from translution_lib.experiments.grids import Result, read_grid
 from translution_lib.experiments.records import DataSource, Evaluation, Record, TextEvaluation
 from translution_lib.facts import ledger
-from translution_lib.facts.ledger import checks, numbers, printed
+from translution_lib.facts.ledger import checks, numbers, printed, runs
 from translution_lib.facts.ledger.claims import claim_row
 from translution_lib.facts.ledger.row import COMPUTED
 
@@ -270,6 +270,23 @@ def test_a_difference_counts_results_as_often_as_they_are_named(small):
     assert claim_row(claim, small("relative", 960, 970, 980)).status == "not yet run"  # the same, spread 2 · 1
     small_remark = claim_row(ledger.Claim.model_validate(ABOVE), small("relative", 925, profile="cpu"))
     assert "cpu" not in small_remark.ruling.remark
+
+
+def test_results_of_the_same_runs_are_subtracted_run_by_run():
+    """What a shift costs each of three unequal runs is the same: its spread is none, though theirs is wide."""
+    def shown(correct, placement, seed=0):
+        found = [Evaluation(placement=placement, n=1000, correct=right, accuracy=right / 1000, interval=(0, 1),
+                            confidence=0.95, loss=1.0) for right in correct]
+        made = read_grid("table-2", folder=GRIDS).rows["A/12 translution"].cells["static → static"]
+        records = tuple(record(config.model_copy(update={"seed": seed + i}), 0, evaluations={placement: one})
+                        for i, (config, one) in enumerate(zip(made, found, strict=True)))
+        return Result("row", "column", records, placement, 3, None)
+
+    here, moved = shown((700, 800, 900), "shift +0"), shown((650, 750, 850), "shift +8")
+    lost = runs._total([(1, here), (-1, moved)])
+    assert lost.mean == pytest.approx(5) and lost.deviation == pytest.approx(0, abs=1e-9) and lost.runs == 3
+    others = runs._total([(1, here), (-1, shown((650, 750, 850), "shift +8", seed=3))])
+    assert others.mean == pytest.approx(5) and others.deviation == pytest.approx(10 * math.sqrt(2))
 
 
 GOOD = {"id": "000-x", "place": "§1", "claim": "Something.", "kind": "theorem", "check": "contains_convolution"}

@@ -14,6 +14,11 @@ SHAPES = {"digits": (8, 1, 10), "mnist": (28, 1, 10), "fashion-mnist": (28, 1, 1
 TOP5 = " top-5"  # behind the name of a placement: the label is among the five largest logits
 
 
+def shift_name(by: int, every: bool = False) -> str:
+    """The name of a shift in a record: of the images of one class, or of every class."""
+    return f"shift {by:+d}" + (", all classes" if every else "")
+
+
 class ImageClassificationConfig(TrainedConfig):
     """A Vision Transformer with any mixer, or a baseline, trained on small images placed on a canvas.
 
@@ -148,6 +153,13 @@ class ImageClassificationConfig(TrainedConfig):
         return [name.strip() for name in self.test_placements.split(",")]
 
     @property
+    def evaluations(self) -> list[str]:
+        """All that a record of such a run holds: `tested`, and the shifts of one class, or also of all."""
+        reach = range(-self.shift, self.shift + 1) if self.shift else ()
+        ways = (False, True) if self.shift_all else (False,)
+        return self.tested + [shift_name(by, every) for every in ways for by in reach]
+
+    @property
     def placements(self) -> list[str]:
         """The placements of `test_placements`, each once, whatever is counted in them."""
         return list(dict.fromkeys(name.removesuffix(TOP5) for name in self.tested))
@@ -164,4 +176,4 @@ class ImageClassificationConfig(TrainedConfig):
         return self.mixer_part if self.model == VIT else self.model
 
 
-__all__ = ["ARCHITECTURES", "SHAPES", "ImageClassificationConfig", "build_model", "model_without_numbers"]
+__all__ = ["ARCHITECTURES", "SHAPES", "ImageClassificationConfig", "build_model", "model_without_numbers", "shift_name"]

@@ -156,6 +156,11 @@ class LanguageModellingConfig(TrainedConfig):
         return list(self.lengths)
 
     @property
+    def evaluations(self) -> list[str]:
+        """All that a record of such a run holds: `tested`."""
+        return self.tested
+
+    @property
     def name(self) -> str:
         """`run_name`, or a name made of the parameters."""
         parts = (self.data, str(self.context), self.mixer_part, f"seed{self.seed}", self.fingerprint())

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from translution_lib.data import ImageSet, place
 from translution_lib.experiments.evaluation import summarise
-from translution_lib.experiments.image_classification import ImageClassificationConfig
+from translution_lib.experiments.image_classification import ImageClassificationConfig, shift_name
 from translution_lib.experiments.precision import forward
 from translution_lib.experiments.records import Evaluation, Record
 
@@ -67,9 +67,9 @@ def evaluate_shifts(config: ImageClassificationConfig, model: nn.Module, images:
     own, found = labels == config.shift_class, {}
     for by in range(-config.shift, config.shift + 1):
         right, losses = judged(config, model, shifted(centred, by), labels)
-        found[placement(by)] = summarise(placement(by), right[own], float(losses[own].sum()), config.outcomes)
+        found[shift_name(by)] = summarise(shift_name(by), right[own], float(losses[own].sum()), config.outcomes)
         if config.shift_all:
-            every = placement(by, every=True)
+            every = shift_name(by, every=True)
             found[every] = summarise(every, right, float(losses.sum()), config.outcomes)
     return found
 
@@ -85,11 +85,6 @@ def judged(config: ImageClassificationConfig, model: nn.Module, images: UInt8[Te
     return torch.cat(right), torch.cat(losses).double()
 
 
-def placement(by: int, every: bool = False) -> str:
-    """The name of a shift in a record: of the images of one class, or of every class."""
-    return f"shift {by:+d}" + (", all classes" if every else "")
-
-
 def shift_curve(record: Record, every: bool = False) -> dict[int, Evaluation]:
     """The evaluations of a record by shift, from left to right; empty where the run made none.
 
@@ -98,5 +93,5 @@ def shift_curve(record: Record, every: bool = False) -> dict[int, Evaluation]:
         every: of the images of every class, instead of those of the class `shift_class`.
     """
     reach = record.parameters.get("shift", 0)
-    names = {by: placement(by, every) for by in range(-reach, reach + 1)} if reach else {}
+    names = {by: shift_name(by, every) for by in range(-reach, reach + 1)} if reach else {}
     return {by: record.evaluations[name] for by, name in names.items() if name in record.evaluations}

@@ -45,7 +45,8 @@ class RowSpec(_Part):
 class Column(_Part):
     """A column: further parameters of its runs, the evaluation it shows, and the printed metric beside it.
 
-    An evaluation is a placement of the test images, or a length of the windows of a test text, such as "2x".
+    An evaluation is a placement of the test images, a shift of them, such as "shift -8" or "shift +8, all classes",
+    or a length of the windows of a test text, such as "2x".
 
     Without `evaluation` the column shows the printed number alone. `subject` is the printed line's architecture or data
     set where it is the column's and not the row's.

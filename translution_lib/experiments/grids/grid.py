@@ -157,7 +157,7 @@ def build(file: GridFile, profile: str, name: str, changes: Mapping[str, Any]) -
             cells[heading] = tuple(configuration(file, {**shared, "seed": seed, **changes}, where)
                                    for seed in own.seeds or file.seeds)
             for config in cells[heading]:
-                require(f"{where}: evaluation", [column.evaluation], config.tested)
+                require(f"{where}: evaluation", [column.evaluation], config.evaluations)
     mixer = next(iter(cells.values()))[0].mixer if cells else ""
     return Row(name, spec.method or (spec.printed.method if spec.printed else mixer), spec.printed, cells)
 

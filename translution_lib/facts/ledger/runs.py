@@ -207,10 +207,14 @@ class Runs:
 
 
 def _total(terms: list[tuple[int, Result]]) -> Estimate:
-    """Sum of results times whole numbers, as if the runs of different results were independent."""
-    values = [(factor, one.values) for factor, one in terms]
-    deviation = hypot(*(factor * stdev(found) for factor, found in values))
-    return Estimate(sum(factor * mean(found) for factor, found in values), deviation, min(len(f) for _, f in values))
+    """Sum of results times whole numbers. Results of the same runs are added run by run, the others as independent."""
+    sums: dict[tuple[str, ...], list[float]] = {}
+    for factor, one in terms:
+        runs = tuple(record.name for record in one.records)
+        before = sums.get(runs, [0.0] * len(one.values))
+        sums[runs] = [whole + factor * value for whole, value in zip(before, one.values, strict=True)]
+    deviation = hypot(*map(stdev, sums.values()))
+    return Estimate(sum(map(mean, sums.values())), deviation, min(map(len, sums.values())))
 
 
 def _agrees(cell: Cell, other: Cell | None, mine: Estimate | None, others: Estimate | None) -> bool | None:
