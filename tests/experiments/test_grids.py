@@ -121,6 +121,17 @@ def test_the_four_performers_have_the_sizes_of_the_papers_appendix():
         assert config.canvas == config.image_size == 32 and config.patch_size == 1
 
 
+def test_every_printed_accuracy_and_perplexity_has_runs_that_repeat_it():
+    """All tables of all sources, at the paper's size; parameters and operations are counted, not run."""
+    grids = [stored(name, "paper") for name in FILES]
+    cells = [grid.printed(row, heading) for grid in grids for row in grid.rows.values()
+             for heading, column in grid.file.columns.items() if column.evaluation]
+    repeated = {(cell.seed, *cell.key) for cell in cells if cell is not None}
+    wanted = {(cell.seed, *cell.key) for seed in ("000", "002", "003") for cell in facts.cells(seed)
+              if cell.metric not in ("parameters", "flops", "status")}
+    assert repeated == wanted and len(wanted) == 199
+
+
 def test_every_accuracy_of_the_relative_performers_table_has_its_place():
     grid = stored("performers-table-1", "paper")
     cells = [grid.printed(row, heading) for row in grid.rows.values() for heading in grid.file.columns]
