@@ -152,9 +152,22 @@ def test_one_false_answer_contradicts(answers):
     assert (found == verdicts.CONTRADICTED) == (False in [a for a in answers if a is not None])
 
 
+UP, DOWN, UNSURE = Estimate(3.0, 1.0, 3), Estimate(-3.0, 1.0, 3), Estimate(1.0, 1.0, 3)
+
+
+@pytest.mark.parametrize(("numbers", "bound", "word"), [
+    ([UP, UP], 0.0, verdicts.HOLDS), ([UP, DOWN], 0.0, verdicts.CONTRADICTED), ([UP, UNSURE], 0.0, verdicts.OPEN),
+    ([UP, None], 0.0, verdicts.MISSING), ([None, DOWN], 0.0, verdicts.CONTRADICTED), ([None], 0.0, verdicts.MISSING),
+    ([UP], 6.0, verdicts.CONTRADICTED), ([DOWN], -6.0, verdicts.HOLDS),
+])  # fmt: skip
+def test_numbers_that_should_be_above_a_bound_are_decided_unless_one_is_missing(numbers, bound, word):
+    assert verdicts.decide(iter(numbers), bound) == word
+
+
 def test_a_verdict_needs_answers():
-    with pytest.raises(ValueError, match="answers: got none"):
-        verdicts.verdict([])
+    for judge in (verdicts.verdict, verdicts.decide):
+        with pytest.raises(ValueError, match="answers: got none"):
+            judge([])
 
 
 def test_clipped_offsets_leave_no_relation_that_a_centred_image_does_not_meet():

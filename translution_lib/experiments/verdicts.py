@@ -73,3 +73,18 @@ def verdict(answers: Iterable[bool | None]) -> str:
     if any(answer is False for answer in found):
         return CONTRADICTED
     return OPEN if any(answer is None for answer in found) else HOLDS
+
+
+def decide(numbers: Iterable[Estimate | None], bound: float = 0.0) -> str:
+    """The verdict on a claim that says that all these numbers lie above `bound`, where some may not be measured yet.
+
+    One number that is decided the other way contradicts the claim, whatever is missing.
+
+    Raises:
+        ValueError: no numbers.
+    """
+    found = list(numbers)
+    answers = [number.above(bound) for number in found if number is not None]
+    if len(answers) < len(found) and False not in answers:
+        return MISSING
+    return verdict(answers)
