@@ -51,7 +51,7 @@ notebooks: $(STAMP)
 
 built: $(STAMP)
 	$(BIN)/python book/tools/build.py
-	BOOK_HTML=_build/html $(BIN)/pytest tests/book/built
+	BOOK_HTML=_build/html $(BIN)/pytest tests/book/built -n $(JOBS)
 
 test: lint unit notebooks built
 	@echo "No check failed. What was skipped, and why, stands above."
