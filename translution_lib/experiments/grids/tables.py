@@ -10,10 +10,10 @@ from translution_lib.experiments.grids.status import status
 from translution_lib.experiments.kinds import TEXTS
 from translution_lib.experiments.records import Record
 from translution_lib.experiments.tables import Table, provenance
+from translution_lib.experiments.verdicts import MISSING, Estimate
 from translution_lib.facts import Cell
 
-MISSING, CANNOT = "not yet measured", "cannot"
-NOT_RUN = "not run here"
+CANNOT, NOT_RUN = "cannot", "not run here"
 MINUS = "−"
 
 
@@ -78,9 +78,9 @@ class Result:
         """Mean and spread, or that there is nothing yet, or never will be."""
         if self.cannot:
             return CANNOT
-        if self.mean is None:
-            return MISSING if self.placement else NOT_RUN
-        return f"{self.mean:.2f}" + ("" if self.spread is None else f" ± {self.spread:.2f}")
+        if self.values:
+            return str(Estimate.of(self.values))
+        return MISSING if self.placement else NOT_RUN
 
 
 def results(grid: Grid, store: str | Path) -> list[Result]:
