@@ -4,6 +4,7 @@ The attention is that of the packages ``linformer`` and ``routing-transformer``;
 a learned embedding of every place. Source: seed 002, Table 1; chapter "Performers under shifts".
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from translution_lib.mixers.attention import check_sizes
-from translution_lib.models.vit import ViT
+from translution_lib.models.vit import ViT, ViTConfig
 
 
 def linformer_vit(sizes: dict[str, Any], projected: int = 64) -> ViT:
@@ -27,11 +28,7 @@ def linformer_vit(sizes: dict[str, Any], projected: int = 64) -> ViT:
     from linformer.linformer import LinformerSelfAttention
 
     check_sizes(projected=projected)
-    model = ViT(**sizes, mixer="absolute")
-    c = model.config
-    for block in model.blocks:
-        block.mixer = LinformerSelfAttention(c.dim, c.tokens, k=projected, heads=c.heads)
-    return model
+    return _with_layers(sizes, lambda c: LinformerSelfAttention(c.dim, c.tokens, k=projected, heads=c.heads))
 
 
 def routing_vit(sizes: dict[str, Any], window: int = 64) -> ViT:
@@ -45,10 +42,14 @@ def routing_vit(sizes: dict[str, Any], window: int = 64) -> ViT:
         ValueError: sizes that a ViT refuses, or a number that is not a positive integer.
     """
     check_sizes(window=window)
+    return _with_layers(sizes, lambda c: Routed(c.dim, c.heads, c.tokens, window))
+
+
+def _with_layers(sizes: dict[str, Any], layer: Callable[[ViTConfig], nn.Module]) -> ViT:
+    """A ViT with absolute embedding and such layers in the place of self-attention."""
     model = ViT(**sizes, mixer="absolute")
-    c = model.config
     for block in model.blocks:
-        block.mixer = Routed(c.dim, c.heads, c.tokens, window)
+        block.mixer = layer(model.config)
     return model
 
 
