@@ -87,8 +87,9 @@ class Table:
 
 
 def row(tag: str, cells: Sequence[str], attributes: str = "") -> str:
-    """One row of an HTML table."""
-    return "<tr>" + "".join(f"<{tag}{attributes}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+    """One row of an HTML table. A number and its spread stay on one line."""
+    whole = (escape(cell).replace(" ± ", "&nbsp;±&nbsp;") for cell in cells)
+    return "<tr>" + "".join(f"<{tag}{attributes}>{cell}</{tag}>" for cell in whole) + "</tr>"
 
 
 def table(records: Sequence[Record], columns: Mapping[str, Column] = COLUMNS, caption: str = "") -> Table:
