@@ -122,7 +122,7 @@ def test_a_run_that_is_stopped_says_how_to_go_on(quick, monkeypatch):
     (["run", "quick.yaml", "--jobs", "0"], "jobs: got 0, expected at least 1"),
     (["run", "quick.yaml", "--row"], "requires an argument"),
     (["status", "none"], "grid: got 'none', expected one of"),
-    (["table", "11", "--profile", "cpu"], "grid: got '11', expected one of"),
+    (["table", "12", "--profile", "cpu"], "grid: got '12', expected one of"),
     (["record", "mnist"], "run: got 'mnist', no record in 'results'; there are none"),
     (["walk"], "No such command"),
 ])
