@@ -13,6 +13,7 @@ import io
 import os
 import tempfile
 import time
+from itertools import islice
 from pathlib import Path
 
 import measuring
@@ -119,7 +120,7 @@ def batches(config: ImageClassificationConfig, images, task: dict):
     if task["part"] == "model":
         one = next(parts)
         return [one] * (task["steps"] + 1)
-    return (part for part, _ in zip(parts, range(task["steps"] + 1), strict=False))
+    return islice(parts, task["steps"] + 1)  # which, unlike zip, asks for no further part: that may start new workers
 
 
 def finish(record: dict) -> None:

@@ -114,3 +114,22 @@ def test_the_loader_and_the_model_are_measured_alone_and_together():
     assert set(found) == {("loader", 1), ("model", 0), ("both", 1)}
     assert all(row["images_per_second"] == row["batch"] * row["steps"] / min(row["times"]) for row in found.values())
     assert "data_root" not in record["parameters"] and printed.count("pictures/s") == 3
+
+
+def test_the_loader_begins_no_further_epoch():
+    """It would start new workers within the measured time."""
+    code = """if True:
+        import tempfile
+        from pathlib import Path
+        import image_loading as bench
+        task = {"quick": True, "model": "", "part": "loader", "workers": 0, "batch": 2, "steps": 2, "device": "cpu",
+                "dtype": "float32"}
+        asked, kept = [], bench.StreamedBatches.parts
+        bench.StreamedBatches.parts = lambda self, step: asked.append(step) or kept(self, step)
+        with tempfile.TemporaryDirectory() as folder:
+            bench.write_files(Path(folder) / "train", task)
+            images = bench.imagenet(folder, "train", 2, None)
+            print(len(list(bench.batches(bench.configuration(task), images, task))), asked)"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "benchmarks", capture_output=True, text=True,
+                          env=ENVIRONMENT)
+    assert done.stdout == "3 [0, 1, 2]\n", done.stderr
