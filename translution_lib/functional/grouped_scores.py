@@ -14,23 +14,22 @@ from translution_lib.functional.rows import again, dot, looped, per_head, produc
 class Scores(torch.autograd.Function):
     """a_ij = q_ij · k_ji per head, for q_ij = s_i Wq[r], k_ji = t_j Wk[r]; a missing weight means the identity.
 
-    With ``keep``, the further outputs are what backward would otherwise compute again: q and k, group by group.
+    With ``keep``, the further outputs are what backward would otherwise compute again: q and k of all pairs.
     """
 
     @staticmethod
     def forward(s, t, w_q, w_k, pairs, heads, keep):    # s, t: n b c -> b h n n
         if fused.available(s, t, w_q, w_k):
             return (fused.scores(s, t, w_q, w_k, pairs.table, heads),)
-        parts, kept = [], []
-        for group in pairs.groups:
+        parts, kept = [], [pairs.room(x, w) if keep else None for x, w in ((s, w_q), (t, w_k))]
+        for group, *room in zip(pairs.groups, *map(pairs.by_group, kept), strict=True):
             x_q, x_k = _both(group, s, t)
             if not keep and bilinear(x_q, w_q, w_k, heads):
                 q, k = torch.bmm(x_q, _matrix(group, w_q, w_k)), x_k
             else:
-                q, k = product(x_q, w_q, group), product(x_k, w_k, group)
-                kept += [y for y, w in ((q, w_q), (k, w_k)) if keep and w is not None]
+                q, k = product(x_q, w_q, group, room[0]), product(x_k, w_k, group, room[1])
             parts.append(dot(q, k, heads).view(-1, s.shape[1], heads))
-        return pairs.place(torch.cat(parts)), *kept
+        return pairs.place(torch.cat(parts)), *(x for x in kept if x is not None)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -61,14 +60,15 @@ class ScoresBackward(torch.autograd.Function):
         ds, dt = (torch.zeros_like(x, dtype=wide(x.dtype)) for x in (s, t))
         dw_q, dw_k = (None if w is None else pairs.gradient(w) for w in (w_q, w_k))
         rest = iter(kept)
-        for group, g in zip(pairs.groups, pairs.take(grad).split(pairs.sizes), strict=True):
+        made = [pairs.by_group(next(rest) if kept and w is not None else None) for w in (w_q, w_k)]
+        for group, g, q, k in zip(pairs.groups, pairs.take(grad).split(pairs.sizes), *made, strict=True):
             x_q, x_k = _both(group, s, t)
             g = g.reshape(*x_q.shape[:2], heads)
             if not kept and bilinear(x_q, w_q, w_k, heads):
                 dx_q, dx_k = _through_matrix(group, g, x_q, x_k, (w_q, w_k), (dw_q, dw_k))
             else:
-                q, k = (next(rest) if kept and w is not None else product(x, w, group)
-                        for x, w in ((x_q, w_q), (x_k, w_k)))
+                q = product(x_q, w_q, group) if q is None else q
+                k = product(x_k, w_k, group) if k is None else k
                 dx_q = through_side(dw_q, w_q, group, x_q, per_head(g, k))
                 dx_k = through_side(dw_k, w_k, group, x_k, per_head(g, q))
             scatter(ds, group.queries, dx_q)

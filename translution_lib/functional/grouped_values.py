@@ -10,7 +10,7 @@ from translution_lib.functional.rows import again, dot, looped, per_head, produc
 
 
 class Values(torch.autograd.Function):
-    """f'_i = Σ_j α_ij (x_j W[r]), the weights α per head; with ``keep``, further outputs are the values, by group.
+    """f'_i = Σ_j α_ij (x_j W[r]), the weights α per head; with ``keep``, a further output holds the values.
 
     With one head backward needs no values: the gradient of α_ij is x_j · (W[r] · gradient of f'_i).
     """
@@ -19,12 +19,13 @@ class Values(torch.autograd.Function):
     def forward(alpha, x, w, pairs, keep):              # b h n n, n b c, r c e -> n b e
         if fused.available(alpha, x, w):
             return (fused.values(alpha, x, w, pairs.table),)
-        out, kept = x.new_zeros((*x.shape[:2], w.shape[-1]), dtype=wide(x.dtype)), []
-        for group, a in zip(pairs.groups, pairs.take(alpha).split(pairs.sizes), strict=True):
-            v = product(group.rows(x)[-group.size:], w, group)
-            kept += [v] if keep and alpha.shape[1] > 1 else []
+        out = x.new_zeros((*x.shape[:2], w.shape[-1]), dtype=wide(x.dtype))
+        kept = pairs.room(x, w) if keep and alpha.shape[1] > 1 else None
+        numbers = pairs.take(alpha).split(pairs.sizes)
+        for group, a, room in zip(pairs.groups, numbers, pairs.by_group(kept), strict=True):
+            v = product(group.rows(x)[-group.size:], w, group, room)
             scatter(out, group.queries, per_head(a.reshape(*v.shape[:2], -1), v))
-        return out.to(x.dtype), *kept
+        return out.to(x.dtype), *([] if kept is None else [kept])
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -54,8 +55,8 @@ class ValuesBackward(torch.autograd.Function):
             return fused.values_backward(grad, alpha, x, w, pairs.table)
         b, heads = x.shape[1], alpha.shape[1]
         dx, dw, scores = torch.zeros_like(x, dtype=wide(x.dtype)), pairs.gradient(w), []
-        rest = iter(kept)
-        for group, a in zip(pairs.groups, pairs.take(alpha).split(pairs.sizes), strict=True):
+        made = pairs.by_group(kept[0] if kept else None)
+        for group, a, v in zip(pairs.groups, pairs.take(alpha).split(pairs.sizes), made, strict=True):
             rows = group.rows(x)[-group.size:]
             g = grad.index_select(0, group.queries).view(*rows.shape[:2], -1)
             a = a.reshape(*rows.shape[:2], heads)
@@ -64,7 +65,7 @@ class ValuesBackward(torch.autograd.Function):
                 scores.append(dot(d_rows, rows, 1).view(-1, b, 1))
                 d_rows.mul_(a)
             else:
-                v = next(rest) if kept else product(rows, w, group)
+                v = product(rows, w, group) if v is None else v
                 scores.append(dot(g, v, heads).view(-1, b, heads))
                 d_rows = through_side(dw, w, group, rows, per_head(a, g))
             scatter(dx, group.keys, d_rows)

@@ -67,6 +67,20 @@ class Pairs:
         dw[self.absent] = 0
         return dw
 
+    def room(self, x: Tensor, w: Tensor | None) -> Tensor | None:
+        """Return room for what w makes of x (n b c) for every pair, p b e; None without a weight.
+
+        One block goes back to the system as one; a block for each group would leave holes too small for a gradient.
+        """
+        return None if w is None else x.new_empty(len(self.flat), x.shape[1], w.shape[-1])
+
+    def by_group(self, rows: Tensor | None) -> list:
+        """Return the rows of all pairs (p b e) as a view for every group, g m e; None for each if there are none."""
+        if rows is None:
+            return [None] * len(self.groups)
+        parts = zip(self.groups, rows.split(self.sizes), strict=True)
+        return [part.view(group.size, -1, part.shape[-1]) for group, part in parts]
+
     def place(self, numbers: Tensor) -> Tensor:
         """Put numbers per pair (p b h) at their places, b h n n; zero elsewhere."""
         n = self.table.n

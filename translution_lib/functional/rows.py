@@ -22,9 +22,9 @@ def per_head(g: Tensor, rows: Tensor) -> Tensor:
     return (rows.unflatten(-1, (g.shape[-1], -1)) * g.unsqueeze(-1)).flatten(-2)
 
 
-def product(rows: Tensor, w: Tensor | None, group: Group) -> Tensor:
-    """Return rows times the group's matrices, g m e; no weight means the identity."""
-    return rows if w is None else torch.bmm(rows, group.weight(w))
+def product(rows: Tensor, w: Tensor | None, group: Group, out: Tensor | None = None) -> Tensor:
+    """Return rows times the group's matrices, g m e, in `out` if that is given; no weight means the identity."""
+    return rows if w is None else torch.bmm(rows, group.weight(w), out=out)
 
 
 def looped(cls, info, in_dims, *args):
@@ -62,7 +62,7 @@ def through_side(dw: Tensor | None, w: Tensor | None, group: Group, rows: Tensor
     """Return the gradient of the rows where y = rows W, and write that of W; no weight means the identity."""
     if w is None or dw is None:
         return dy
-    group.weight(dw).copy_(torch.bmm(rows.mT, dy))
+    torch.bmm(rows.mT, dy, out=group.weight(dw))
     return torch.bmm(dy, group.weight(w).mT)
 
 
