@@ -37,6 +37,14 @@ def run(name: str) -> tuple[str, dict]:
         return done.stdout, json.loads(file.read_text())
 
 
+def evaluate(code: str) -> str:
+    """What a program prints that may import the benchmarks."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "benchmarks", capture_output=True, text=True,
+                          env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @each
 def test_a_record_is_whole(name):
     printed, record = run(name)
@@ -81,9 +89,7 @@ def test_the_form_sweep_has_every_form_at_every_length():
 def test_the_plan_of_training_steps_covers_the_tables():
     code = ("import training_step as t; a = t.options().parse_args([]); p = t.tasks(a); "
             "print(len(p), len({r['name'] for r in p}), {r['table'] for r in p})")
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "benchmarks", capture_output=True, text=True,
-                          env=ENVIRONMENT)
-    assert done.stdout.split(maxsplit=2) == ["48", "16", "{2, 3, 7}\n"], done.stderr
+    assert evaluate(code).split(maxsplit=2) == ["48", "16", "{2, 3, 7}\n"]
 
 
 def test_the_forms_of_linear_attention_agree_and_their_growth_is_fitted():
@@ -130,6 +136,4 @@ def test_the_loader_begins_no_further_epoch():
             bench.write_files(Path(folder) / "train", task)
             images = bench.imagenet(folder, "train", 2, None)
             print(len(list(bench.batches(bench.configuration(task), images, task))), asked)"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "benchmarks", capture_output=True, text=True,
-                          env=ENVIRONMENT)
-    assert done.stdout == "3 [0, 1, 2]\n", done.stderr
+    assert evaluate(code) == "3 [0, 1, 2]\n"
