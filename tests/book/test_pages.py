@@ -8,6 +8,8 @@ import pytest
 from pages import ROOT, by_name, chapters, directives, notebooks, pages
 
 EXEMPT = {"nbval-ignore-output", "nbval-skip"}
+FOLDED = {"hide-input", "hide-cell", "remove-input", "remove-cell"}
+WIDEST = 84  # characters of code that fit beside both lists of contents: see book.css
 MACHINE_PATH = re.compile(r"(?<![\w.:/\-])/(?:home|root|tmp|Users|work|mnt|private|opt)/\w|site-packages|C:\\\\Users")
 UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX|lorem ipsum)\b", re.IGNORECASE)
 
@@ -50,6 +52,12 @@ def test_at_most_one_cell_in_twenty_is_exempt_from_comparison(page):
 def test_exemptions_are_tags_and_not_comments(page):
     marker = re.compile(r"#\s*(NBVAL_|PYTEST_VALIDATE_)")
     assert not [cell.id for cell in page.code_cells if marker.search(cell.source)]
+
+
+@each_notebook
+def test_the_code_that_a_reader_sees_fits_its_page(page):
+    shown = [cell for cell in page.code_cells if not FOLDED & set(cell.metadata.get("tags", []))]
+    assert not [line for cell in shown for line in cell.source.splitlines() if len(line) > WIDEST]
 
 
 @each_notebook

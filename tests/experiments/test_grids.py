@@ -264,9 +264,9 @@ def test_a_table_has_mean_spread_seeds_and_difference_beside_the_printed_number(
              if record.parameters["mixer"] == "self-attention" and record.parameters["train_placement"] == "static"]
     assert sorted(plain.accuracies) == sorted(right) and len(right) == 2
     assert plain.mean == pytest.approx(sum(right) / 2)
-    assert plain.spread == pytest.approx(abs(right[0] - right[1]) / 2 ** 0.5)
+    assert plain.estimate.deviation == pytest.approx(abs(right[0] - right[1]) / 2 ** 0.5)
     assert plain.difference == pytest.approx(sum(right) / 2 - 18.18) and plain.text.count(" ± ") == 1
-    assert found["turned", "static → static"].spread is None and found["turned", "static → static"].printed is None
+    assert found["turned", "static → static"].estimate.runs == 1 and found["turned", "static → static"].printed is None
     lines = {line[:2]: line[2:] for line in comparison(grid, store).rows}
     assert lines["plain", "static → dynamic"][1:] == ("18.18", f"{plain.difference:+.2f}".replace("-", "−"), "2 of 2")
     assert lines["turned", "static → static"][1:] == ("", "", "1 of 2")

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, stdev
 
 from translution_lib.experiments.grids.grid import Grid, Row
 from translution_lib.experiments.grids.status import status
@@ -59,14 +58,14 @@ class Result:
         return min(reasons) if reasons and "" not in reasons else ""
 
     @property
-    def mean(self) -> float | None:
-        """Over the seeds, in per cent for accuracies; None without values."""
-        return mean(self.values) if self.values else None
+    def estimate(self) -> Estimate | None:
+        """Mean and standard deviation over the seeds, in per cent for accuracies; None without values."""
+        return Estimate.of(self.values)
 
     @property
-    def spread(self) -> float | None:
-        """Standard deviation over the seeds, in points for accuracies; None with fewer than two values."""
-        return stdev(self.values) if len(self.values) > 1 else None
+    def mean(self) -> float | None:
+        """Over the seeds, in per cent for accuracies; None without values."""
+        return None if self.estimate is None else self.estimate.mean
 
     @property
     def difference(self) -> float | None:
@@ -78,8 +77,8 @@ class Result:
         """Mean and spread, or that there is nothing yet, or never will be."""
         if self.cannot:
             return CANNOT
-        if self.values:
-            return str(Estimate.of(self.values))
+        if self.estimate is not None:
+            return str(self.estimate)
         return MISSING if self.placement else NOT_RUN
 
 
