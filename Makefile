@@ -42,7 +42,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 unit: $(STAMP)
-	$(BIN)/pytest tests translution_lib --doctest-modules -n $(JOBS) --dist loadfile $(SHAPES) --ignore=tests/book/built --ignore=$(COUNTS)
+	$(BIN)/pytest tests translution_lib --doctest-modules -n $(JOBS) $(SHAPES) --ignore=tests/book/built --ignore=$(COUNTS)
 	$(BIN)/pytest $(COUNTS) -n $(JOBS)
 
 notebooks: $(STAMP)
