@@ -4,6 +4,7 @@ import os
 import signal
 
 os.environ.setdefault("MPLBACKEND", "agg")
+os.environ.setdefault("OMP_NUM_THREADS", "1")   # of child processes too: sums in one order, to the last bit
 
 import torch
 
