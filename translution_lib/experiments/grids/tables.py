@@ -1,7 +1,7 @@
 """Tables of a grid: what its records say, with the spread over seeds, beside the printed numbers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from translution_lib.experiments.grids.grid import Grid, Row
@@ -51,6 +51,15 @@ class Result:
         name = self.placement or ""
         return [record.texts[name].perplexity for record in self.records if name in record.texts]
 
+    def tested(self, placement: str) -> "Result":
+        """The same runs, tested on images at another placement; it has no printed number."""
+        return replace(self, placement=placement, printed=None)
+
+    def lost(self, before: str, after: str) -> Estimate | None:
+        """Points that each run loses from one placement of the test images to another; None without records."""
+        pairs = zip(self.tested(before).accuracies, self.tested(after).accuracies, strict=True)
+        return Estimate.of([a - b for a, b in pairs])
+
     @property
     def cannot(self) -> str:
         """Why no record could be tested so; empty where one could, or where there is none."""
@@ -65,7 +74,8 @@ class Result:
     @property
     def mean(self) -> float | None:
         """Over the seeds, in per cent for accuracies; None without values."""
-        return None if self.estimate is None else self.estimate.mean
+        estimate = self.estimate
+        return None if estimate is None else estimate.mean
 
     @property
     def difference(self) -> float | None:
