@@ -18,7 +18,8 @@ def test_every_pair_is_in_one_group_under_its_own_matrix(relations):
     for group in found.groups:
         ids = torch.arange(relations.count)[group.relations].repeat_interleave(group.pairs)
         assert torch.equal(relations.index[group.queries, group.keys], ids)
-        assert len(group.rows(torch.zeros(relations.n, 2, 3))) == len(group.tokens) // group.pairs
+        assert group.rows(torch.zeros(relations.n, 2, 3), group.keys).shape == (group.size, 2 * group.pairs, 3)
+        assert {*group.tokens.tolist()} == {*group.queries.tolist(), *group.keys.tolist()}
         places.append(group.queries * relations.n + group.keys)
     assert torch.equal(torch.cat(places), found.flat)
     assert sorted(found.flat.tolist()) == relations.mask.flatten().nonzero().flatten().tolist()

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -35,6 +36,7 @@ from translution_lib import (
     pairs,
     shared,
 )
+from translution_lib.functional import grouped
 from translution_lib.mixers import mixer_named
 from translution_lib.mixers.init import relation_bound
 
@@ -76,6 +78,18 @@ def test_any_grid_serves(name, data, batch):
     assert alpha.shape == (batch, HEADS, relations.n, relations.n) and (alpha[..., ~relations.mask] == 0).all()
     torch.testing.assert_close(alpha.sum(-1), torch.ones_like(alpha[..., 0]))
     torch.testing.assert_close(layer.output(layer.values(alpha, x)), expected)
+
+
+@pytest.mark.parametrize("room", [0, 2**62], ids=["again", "kept"])
+@pytest.mark.parametrize(("name", "options"), EVERY)
+def test_a_batch_without_samples(name, options, room):
+    layer = build(name, **options)
+    x = torch.zeros(0, layer.relations.n, DIM, dtype=F64, requires_grad=True)
+    with patch.object(grouped, "KEEP_BYTES", room):
+        y = layer(x)
+        y.sum().backward()
+    assert y.shape == x.shape == x.grad.shape
+    assert not any(p.grad.any() for p in layer.parameters() if p.grad is not None)
 
 
 @pytest.mark.parametrize("name", ATTENTION)

@@ -8,7 +8,7 @@ Source: seed 000, eq. (1); chapters "The operator" and "Making it fit".
 import torch
 
 from translution_lib.functional import fused
-from translution_lib.functional.rows import again, dot, looped, per_head, product, scatter, through_side, wide
+from translution_lib.functional.rows import again, dot, looped, per_head, product, scatter, through_side, wide, write
 
 
 class Scores(torch.autograd.Function):
@@ -22,13 +22,14 @@ class Scores(torch.autograd.Function):
         if fused.available(s, t, w_q, w_k):
             return (fused.scores(s, t, w_q, w_k, pairs.table, heads),)
         parts, kept = [], [pairs.room(x, w) if keep else None for x, w in ((s, w_q), (t, w_k))]
-        for group, *room in zip(pairs.groups, *map(pairs.by_group, kept), strict=True):
+        columns = [*map(pairs.matrices, (w_q, w_k)), *map(pairs.by_group, kept)]
+        for group, m_q, m_k, *room in zip(pairs.groups, *columns, strict=True):
             x_q, x_k = _both(group, s, t)
-            if not keep and bilinear(x_q, w_q, w_k, heads):
-                q, k = torch.bmm(x_q, _matrix(group, w_q, w_k)), x_k
+            if not keep and bilinear(x_q, m_q, m_k, heads):
+                q, k = torch.bmm(x_q, m_q @ m_k.mT), x_k
             else:
-                q, k = product(x_q, w_q, group, room[0]), product(x_k, w_k, group, room[1])
-            parts.append(dot(q, k, heads).view(-1, s.shape[1], heads))
+                q, k = product(x_q, m_q, room[0]), product(x_k, m_k, room[1])
+            parts.append(dot(q, k, group.count, heads))
         return pairs.place(torch.cat(parts)), *(x for x in kept if x is not None)
 
     @staticmethod
@@ -61,16 +62,17 @@ class ScoresBackward(torch.autograd.Function):
         dw_q, dw_k = (None if w is None else pairs.gradient(w) for w in (w_q, w_k))
         rest = iter(kept)
         made = [pairs.by_group(next(rest) if kept and w is not None else None) for w in (w_q, w_k)]
-        for group, g, q, k in zip(pairs.groups, pairs.take(grad).split(pairs.sizes), *made, strict=True):
+        columns = [*map(pairs.matrices, (w_q, w_k, dw_q, dw_k)), pairs.numbers(grad), *made]
+        for group, m_q, m_k, dm_q, dm_k, g, q, k in zip(pairs.groups, *columns, strict=True):
             x_q, x_k = _both(group, s, t)
-            g = g.reshape(*x_q.shape[:2], heads)
-            if not kept and bilinear(x_q, w_q, w_k, heads):
-                dx_q, dx_k = _through_matrix(group, g, x_q, x_k, (w_q, w_k), (dw_q, dw_k))
+            if not kept and bilinear(x_q, m_q, m_k, heads):
+                dx_q, dx_k = _through_matrix(per_head(g, x_k), x_q, (m_q, m_k), (dm_q, dm_k))
+                dx_k = per_head(g, dx_k)
             else:
-                q = product(x_q, w_q, group) if q is None else q
-                k = product(x_k, w_k, group) if k is None else k
-                dx_q = through_side(dw_q, w_q, group, x_q, per_head(g, k))
-                dx_k = through_side(dw_k, w_k, group, x_k, per_head(g, q))
+                q = product(x_q, m_q) if q is None else q
+                k = product(x_k, m_k) if k is None else k
+                dx_q = through_side(dm_q, m_q, x_q, per_head(g, k))
+                dx_k = through_side(dm_k, m_k, x_k, per_head(g, q))
             scatter(ds, group.queries, dx_q)
             scatter(dt, group.keys, dx_k)
         return ds.to(s.dtype), dt.to(t.dtype), dw_q, dw_k
@@ -90,41 +92,41 @@ class ScoresBackward(torch.autograd.Function):
         return looped(ScoresBackward, info, in_dims, *args)
 
 
-def bilinear(x_q: torch.Tensor, w_q: torch.Tensor | None, w_k: torch.Tensor | None, heads: int) -> bool:
-    """Whether a group's scores go through M = Wq Wkᵀ; rows x_q (g m c).
+def bilinear(x_q: torch.Tensor, m_q: torch.Tensor | None, m_k: torch.Tensor | None, heads: int) -> bool:
+    """Whether a group's scores go through M = Wq Wkᵀ; rows x_q (g m c), matrices g c e.
 
     It pays with one head, since every head has its own M; where q and k are at least as wide as the keys' tokens; and
     where a relation has more rows than these have channels, since M itself takes c² numbers a relation to make.
     """
-    if heads != 1 or w_q is None or w_k is None:
+    if heads != 1 or m_q is None or m_k is None:
         return False
-    return x_q.shape[1] > w_k.shape[1] <= w_k.shape[2]
+    return x_q.shape[1] > m_k.shape[1] <= m_k.shape[2]
 
 
 def _both(group, s, t):
     """Return the rows of the queries and of the keys; they are gathered once where both come from the same tokens."""
-    x_q = group.rows(s)
-    return x_q[:group.size], (x_q if t is s else group.rows(t))[-group.size:]
+    if t is not s:
+        return group.rows(s, group.queries), group.rows(t, group.keys)
+    rows = group.rows(s, group.tokens)
+    return rows[:group.size], rows[-group.size:]
 
 
-def _matrix(group, w_q, w_k):
-    return torch.bmm(group.weight(w_q), group.weight(w_k).mT)
+def _through_matrix(g_k, x_q, matrices, gradients):
+    """Write the gradients of the matrices and return those of the rows, by a = x_q M x_kᵀ; g_k are x_k times g.
 
-
-def _through_matrix(group, g, x_q, x_k, weights, gradients):
-    """Write the gradients of the matrices and return those of the rows, by a = x_q M x_kᵀ."""
-    m, g_k = _matrix(group, *weights), g * x_k
-    dm = torch.bmm(x_q.mT, g_k)
-    (w_q, w_k), (dw_q, dw_k) = ([group.weight(w) for w in pair] for pair in (weights, gradients))
-    dw_q.copy_(torch.bmm(dm, w_k))
-    dw_k.copy_(torch.bmm(dm.mT, w_q))
-    return torch.bmm(g_k, m.mT), torch.bmm(x_q, m).mul_(g)
+    What belongs to the keys is still to be multiplied by g.
+    """
+    (m_q, m_k), (dm_q, dm_k), dm = matrices, gradients, torch.bmm(x_q.mT, g_k)
+    m = m_q @ m_k.mT
+    write(dm_q, dm, m_k)
+    write(dm_k, dm.mT, m_q)
+    return torch.bmm(g_k, m.mT), torch.bmm(x_q, m)
 
 
 def _plain(s, t, w_q, w_k, pairs, heads):
     """The scores by operations that autograd can differentiate again and again."""
     parts = []
-    for group in pairs.groups:
-        q, k = (product(x, w, group) for x, w in zip(_both(group, s, t), (w_q, w_k), strict=True))
-        parts.append(dot(q, k, heads).view(-1, s.shape[1], heads))
+    for group, *matrices in zip(pairs.groups, pairs.matrices(w_q), pairs.matrices(w_k), strict=True):
+        q, k = map(product, _both(group, s, t), matrices)
+        parts.append(dot(q, k, group.count, heads))
     return pairs.place(torch.cat(parts))

@@ -21,10 +21,10 @@ class Values(torch.autograd.Function):
             return (fused.values(alpha, x, w, pairs.table),)
         out = x.new_zeros((*x.shape[:2], w.shape[-1]), dtype=wide(x.dtype))
         kept = pairs.room(x, w) if keep and alpha.shape[1] > 1 else None
-        numbers = pairs.take(alpha).split(pairs.sizes)
-        for group, a, room in zip(pairs.groups, numbers, pairs.by_group(kept), strict=True):
-            v = product(group.rows(x)[-group.size:], w, group, room)
-            scatter(out, group.queries, per_head(a.reshape(*v.shape[:2], -1), v))
+        columns = pairs.matrices(w), pairs.numbers(alpha), pairs.by_group(kept)
+        for group, matrix, a, room in zip(pairs.groups, *columns, strict=True):
+            v = product(group.rows(x, group.keys), matrix, room)
+            scatter(out, group.queries, per_head(a, v))
         return out.to(x.dtype), *([] if kept is None else [kept])
 
     @staticmethod
@@ -53,21 +53,19 @@ class ValuesBackward(torch.autograd.Function):
     def forward(grad, alpha, x, w, pairs, *kept):
         if fused.available(grad, alpha, x, w):
             return fused.values_backward(grad, alpha, x, w, pairs.table)
-        b, heads = x.shape[1], alpha.shape[1]
+        heads = alpha.shape[1]
         dx, dw, scores = torch.zeros_like(x, dtype=wide(x.dtype)), pairs.gradient(w), []
-        made = pairs.by_group(kept[0] if kept else None)
-        for group, a, v in zip(pairs.groups, pairs.take(alpha).split(pairs.sizes), made, strict=True):
-            rows = group.rows(x)[-group.size:]
-            g = grad.index_select(0, group.queries).view(*rows.shape[:2], -1)
-            a = a.reshape(*rows.shape[:2], heads)
+        columns = pairs.matrices(w), pairs.matrices(dw), pairs.numbers(alpha), pairs.by_group(kept[0] if kept else None)
+        for group, matrix, dm, a, v in zip(pairs.groups, *columns, strict=True):
+            rows, g = group.rows(x, group.keys), group.rows(grad, group.queries)
             if heads == 1:
-                d_rows = through_side(dw, w, group, a * rows, g)
-                scores.append(dot(d_rows, rows, 1).view(-1, b, 1))
-                d_rows.mul_(a)
+                d_rows = through_side(dm, matrix, per_head(a, rows), g)
+                scores.append(dot(d_rows, rows, group.count, 1))
+                d_rows = per_head(a, d_rows)
             else:
-                v = product(rows, w, group) if v is None else v
-                scores.append(dot(g, v, heads).view(-1, b, heads))
-                d_rows = through_side(dw, w, group, rows, per_head(a, g))
+                v = product(rows, matrix) if v is None else v
+                scores.append(dot(g, v, group.count, heads))
+                d_rows = through_side(dm, matrix, rows, per_head(a, g))
             scatter(dx, group.keys, d_rows)
         return pairs.place(torch.cat(scores)), dx.to(x.dtype), dw
 
@@ -88,9 +86,8 @@ class ValuesBackward(torch.autograd.Function):
 
 def _plain(alpha, x, w, pairs):
     """The values by operations that autograd can differentiate again and again."""
-    out, b = x.new_zeros(*x.shape[:2], w.shape[-1]), x.shape[1]
-    for group, a in zip(pairs.groups, pairs.take(alpha).split(pairs.sizes), strict=True):
-        rows = group.rows(x)[-group.size:]
-        v = per_head(a.reshape(*rows.shape[:2], -1), product(rows, w, group))
-        out = out.index_add(0, group.queries, v.view(-1, b, w.shape[-1]))
+    out = x.new_zeros(*x.shape[:2], w.shape[-1])
+    for group, matrix, a in zip(pairs.groups, pairs.matrices(w), pairs.numbers(alpha), strict=True):
+        v = per_head(a, product(group.rows(x, group.keys), matrix))
+        out = out.index_add(0, group.queries, v.view(group.count, *out.shape[1:]))
     return out

@@ -27,28 +27,22 @@ class Group:
     size: int               # g
     pairs: int              # p, of each relation
     tokens: Tensor          # 2·g·p, or 3·p for two that share
+    queries: Tensor         # the query of every pair, g·p: a view of the tokens, as the keys are
+    keys: Tensor            # the key of every pair, g·p
 
     @property
-    def queries(self) -> Tensor:
-        """The query of every pair, g·p."""
-        return self.tokens[:self.size * self.pairs]
+    def count(self) -> int:
+        """Pairs of all relations, g·p."""
+        return self.size * self.pairs
 
-    @property
-    def keys(self) -> Tensor:
-        """The key of every pair, g·p."""
-        return self.tokens[-self.size * self.pairs:]
+    @staticmethod
+    def of(relations: slice, size: int, pairs: int, tokens: Tensor) -> "Group":
+        """Return a group by its relations, how many they are, the pairs of each of them, and the tokens."""
+        return Group(relations, size, pairs, tokens, tokens[:size * pairs], tokens[-size * pairs:])
 
-    def rows(self, x: Tensor) -> Tensor:
-        """Gather the group's tokens of x (n b c) as rows of matrices: first those of the queries, last of the keys.
-
-        Shape s m c with m = p·b, and s stretches of p tokens.
-        """
-        stretches = len(self.tokens) // self.pairs
-        return x.index_select(0, self.tokens).view(stretches, -1, x.shape[-1])
-
-    def weight(self, w: Tensor) -> Tensor:
-        """Return the matrices of the relations as a view, g c e."""
-        return w[self.relations]
+    def rows(self, x: Tensor, tokens: Tensor) -> Tensor:
+        """Gather tokens of x (n b c) as rows of matrices, s m c with m = p·b and s stretches of p tokens."""
+        return x.index_select(0, tokens).view(tokens.shape[0] // self.pairs, self.pairs * x.shape[1], x.shape[-1])
 
 
 @dataclass(frozen=True)
@@ -74,12 +68,20 @@ class Pairs:
         """
         return None if w is None else x.new_empty(len(self.flat), x.shape[1], w.shape[-1])
 
+    def matrices(self, w: Tensor | None) -> list:
+        """Return the matrices of w (r c e) as a view for every group, g c e; None for each without a weight."""
+        return [None if w is None else w[group.relations] for group in self.groups]
+
+    def numbers(self, table: Tensor) -> tuple:
+        """Return the numbers of a table b h n n for every group, g·p b h 1."""
+        return self.take(table).unsqueeze(-1).split(self.sizes)
+
     def by_group(self, rows: Tensor | None) -> list:
         """Return the rows of all pairs (p b e) as a view for every group, g m e; None for each if there are none."""
         if rows is None:
             return [None] * len(self.groups)
         parts = zip(self.groups, rows.split(self.sizes), strict=True)
-        return [part.view(group.size, -1, part.shape[-1]) for group, part in parts]
+        return [part.view(group.size, group.pairs * rows.shape[1], rows.shape[2]) for group, part in parts]
 
     def place(self, numbers: Tensor) -> Tensor:
         """Put numbers per pair (p b h) at their places, b h n n; zero elsewhere."""
@@ -105,16 +107,16 @@ def _make_pairs(relations: Relations, device: torch.device) -> Pairs:
                   for r in range(0, len(sizes), relations.n)]
     else:
         groups = [group for r in tokens for group in _mirrored(relations, r, tokens)]
-    groups = [Group(g.relations, g.size, g.pairs, g.tokens.to(device)) for g in groups]
+    groups = [Group.of(g.relations, g.size, g.pairs, g.tokens.to(device)) for g in groups]
     flat = torch.cat([g.queries * relations.n + g.keys for g in groups])
     absent = [r for r, size in enumerate(sizes) if not size]
-    return Pairs(groups, flat, [g.size * g.pairs for g in groups], absent, relations)
+    return Pairs(groups, flat, [g.count for g in groups], absent, relations)
 
 
 def _stack(ids: range, tokens: dict) -> Group:
     """Put relations of one pair each side by side."""
     i, j = (torch.cat(side) for side in zip(*(tokens[r] for r in ids), strict=True))
-    return Group(slice(ids.start, ids.stop), len(ids), 1, torch.cat([i, j]))
+    return Group.of(slice(ids.start, ids.stop), len(ids), 1, torch.cat([i, j]))
 
 
 def _mirrored(relations: Relations, r: int, tokens: dict) -> list[Group]:
@@ -125,7 +127,7 @@ def _mirrored(relations: Relations, r: int, tokens: dict) -> list[Group]:
         return []
     two = partner > r
     ids = slice(r, partner + 1, partner - r) if two else slice(r, r + 1)
-    return [Group(ids, 1 + two, len(i), torch.cat([i, j, i] if two else [i, j]))]
+    return [Group.of(ids, 1 + two, len(i), torch.cat([i, j, i] if two else [i, j]))]
 
 
 def _partner(relations: Relations, r: int, i: Tensor, j: Tensor) -> int:

@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from translution_lib.functional.checks import HALF_TYPES
-from translution_lib.functional.groups import Group
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
@@ -12,19 +11,20 @@ def wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in HALF_TYPES else dtype
 
 
-def dot(a: Tensor, b: Tensor, heads: int) -> Tensor:
-    """Return the inner product of two rows per head, (g m e), (g m e) -> (g m h)."""
-    return (a * b).unflatten(-1, (heads, -1)).sum(-1)
+def dot(a: Tensor, b: Tensor, pairs: int, heads: int) -> Tensor:
+    """Return the inner product of two rows of every pair and sample per head, (g m e), (g m e) -> (g·p b h)."""
+    g, m, e = a.shape
+    return (a * b).view(pairs, g * m // pairs, heads, e // heads).sum(-1)
 
 
 def per_head(g: Tensor, rows: Tensor) -> Tensor:
-    """Multiply the channels of every head of rows (g m e) by that head's factor (g m h)."""
-    return (rows.unflatten(-1, (g.shape[-1], -1)) * g.unsqueeze(-1)).flatten(-2)
+    """Multiply the channels of every head of rows (g m e) by that head's factor (g·p b h 1)."""
+    return (rows.view(*g.shape[:3], rows.shape[-1] // g.shape[2]) * g).view(rows.shape)
 
 
-def product(rows: Tensor, w: Tensor | None, group: Group, out: Tensor | None = None) -> Tensor:
-    """Return rows times the group's matrices, g m e, in `out` if that is given; no weight means the identity."""
-    return rows if w is None else torch.bmm(rows, group.weight(w), out=out)
+def product(rows: Tensor, matrix: Tensor | None, out: Tensor | None = None) -> Tensor:
+    """Return rows times matrices, g m e, in `out` if that is given; no matrix means the identity."""
+    return rows if matrix is None else torch.bmm(rows, matrix, out=out)
 
 
 def looped(cls, info, in_dims, *args):
@@ -58,14 +58,26 @@ def again(plain, ctx, grads, *fixed) -> list:
     return [found[0], *out]
 
 
-def through_side(dw: Tensor | None, w: Tensor | None, group: Group, rows: Tensor, dy: Tensor) -> Tensor:
-    """Return the gradient of the rows where y = rows W, and write that of W; no weight means the identity."""
-    if w is None or dw is None:
+def through_side(dm: Tensor | None, matrix: Tensor | None, rows: Tensor, dy: Tensor) -> Tensor:
+    """Return the gradient of the rows where y = rows W, and write that of W; no matrix means the identity."""
+    if matrix is None or dm is None:
         return dy
-    torch.bmm(rows.mT, dy, out=group.weight(dw))
-    return torch.bmm(dy, group.weight(w).mT)
+    write(dm, rows.mT, dy)
+    return torch.bmm(dy, matrix.mT)
+
+
+def write(dm: Tensor, a: Tensor, b: Tensor) -> None:
+    """Write the product a b of matrices, one per relation of a group, to its place among the gradients.
+
+    The matrices of two mirrored relations lie apart, and `torch.bmm` would write them by one call each.
+    """
+    if dm.is_contiguous():
+        torch.bmm(a, b, out=dm)
+    else:
+        dm.copy_(torch.bmm(a, b))
 
 
 def scatter(dx: Tensor, tokens: Tensor, rows: Tensor) -> None:
     """Add rows (g m c) to the tokens of dx (n b c) that they belong to."""
-    dx.index_add_(0, tokens, rows.view(-1, *dx.shape[1:]).to(dx.dtype))
+    rows = rows if rows.dtype == dx.dtype else rows.to(dx.dtype)
+    dx.index_add_(0, tokens, rows.view(tokens.shape[0], *dx.shape[1:]))
