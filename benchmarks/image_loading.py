@@ -18,6 +18,7 @@ from pathlib import Path
 
 import measuring
 import numpy as np
+import system_memory
 import torch
 from PIL import Image
 from torch.nn.functional import cross_entropy
@@ -102,13 +103,13 @@ def timed(config: ImageClassificationConfig, images, task: dict) -> float:
     optimizer = None if model is None else torch.optim.AdamW(model.parameters(), lr=1e-4)
     for k, (pixels, labels) in enumerate(steps):
         if k == 1:
-            measuring.synchronize(task["device"])
+            system_memory.synchronize(task["device"])
             start = time.perf_counter()
         if model is not None:
             cross_entropy(forward(config, model, pixels), labels % config.classes).backward()
             optimizer.step()
             optimizer.zero_grad()
-    measuring.synchronize(task["device"])
+    system_memory.synchronize(task["device"])
     return time.perf_counter() - start
 
 

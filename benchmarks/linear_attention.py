@@ -12,6 +12,7 @@ are compared first. The exponent is the slope of a straight line through the log
 from contextlib import nullcontext
 
 import measuring
+import system_memory
 import torch
 
 from translution_lib import Relations, SelfAttention, definition
@@ -60,7 +61,7 @@ def measure(task: dict) -> dict:
     with definition() if task["form"] == "performer-definition" else nullcontext():
         make({**task, "tokens": 8})(x[:, :8]).sum().backward()      # what is loaded once is not counted
         step = measuring.layer_step(layer, x, direction, task)
-        peak = measuring.peak_bytes(step, task["device"])
+        peak = system_memory.peak_bytes(step, task["device"])
         return {"peak_bytes": peak, "sums": measuring.sums(layer, x, direction),
                 **measuring.best_of(step, task, warm=True)}
 

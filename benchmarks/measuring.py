@@ -6,11 +6,8 @@ that.
 """
 
 import argparse
-import ctypes
-import gc
 import json
 import multiprocessing
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +17,7 @@ from pathlib import Path
 from statistics import linear_regression
 
 import torch
+from system_memory import keep_freed, memory_available, new_pages, synchronize
 from tqdm import tqdm
 
 from translution_lib import Translution, offsets
@@ -117,52 +115,6 @@ def _answer(task: dict, measure: Callable, to) -> None:
         to.send({"status": "failed", "reason": reason})
 
 
-def memory_available(device: str) -> float:
-    """Return the free bytes of a device, or infinity where the system does not say."""
-    if device.startswith("cuda"):
-        return torch.cuda.mem_get_info(device)[0]
-    return _field("/proc/meminfo", "MemAvailable", float("inf"))
-
-
-def _field(file: str, name: str, otherwise: float) -> float:
-    """Return a line of a file of the system, such as VmRSS, in bytes."""
-    if not Path(file).exists():
-        return otherwise
-    return int(next(line for line in Path(file).read_text().splitlines() if line.startswith(name)).split()[1]) * 1024
-
-
-def synchronize(device: str) -> None:
-    if device.startswith("cuda"):
-        torch.cuda.synchronize(device)
-
-
-def peak_bytes(step: Callable, device: str) -> int:
-    """Return by how much a step raises the memory in use at its peak."""
-    if device.startswith("cuda"):
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
-        step()
-        synchronize(device)
-        return torch.cuda.max_memory_allocated(device) - before
-    give_back()
-    clear = Path("/proc/self/clear_refs")
-    if clear.exists():
-        clear.write_text("5")                                   # the peak starts anew
-    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    before = _field("/proc/self/status", "VmRSS", largest)
-    step()
-    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return max(0, int(_field("/proc/self/status", "VmHWM", largest) - before))   # pages may have been given back
-
-
-def give_back() -> None:
-    """Hand freed memory back to the system, where the C library can: otherwise a step may find room for itself."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        gc.collect()
-        trim(0)
-
-
 def best_of(step: Callable, task: dict, repeat: int = 1, warm: bool = False) -> dict:
     """Return the best time of one step among several runs, and all times; every run repeats the step.
 
@@ -179,6 +131,21 @@ def best_of(step: Callable, task: dict, repeat: int = 1, warm: bool = False) -> 
         synchronize(task["device"])
         times.append((time.perf_counter() - start) / repeat)
     return {"seconds": min(times), "all_seconds": times}
+
+
+def reused(step: Callable, task: dict) -> dict:
+    """Return the new pages of memory that a step asks for, and its best time where freed memory is used again instead.
+
+    By default the C library hands large blocks back to the system, and every step pays for the same pages anew.
+    """
+    if task["device"].startswith("cuda"):
+        return {}
+    first = new_pages(step)
+    if not keep_freed():
+        return {"new_pages": first}
+    found = best_of(step, task)
+    return {"new_pages": first, "reused_seconds": found["seconds"], "reused_all_seconds": found["all_seconds"],
+            "reused_new_pages": new_pages(step)}
 
 
 def precision(task: dict) -> AbstractContextManager:

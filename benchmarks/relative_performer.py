@@ -11,6 +11,7 @@ through the logarithms.
 """
 
 import measuring
+import system_memory
 import torch
 
 from translution_lib.functional.feature_states import positive_kernel
@@ -41,7 +42,7 @@ def measure(task: dict) -> dict:
     torch.manual_seed(2)
     direction = torch.randn(inputs[-1].shape, device=task["device"])
     step = backward_step(inputs, run, direction, task)
-    peak = measuring.peak_bytes(step, task["device"])
+    peak = system_memory.peak_bytes(step, task["device"])
     with torch.no_grad():
         output = float((run(*inputs).double() * direction.double()).sum())
     result = {"peak_bytes": peak, "sums": [output, *(float(x.grad.double().square().sum()) for x in inputs)]}

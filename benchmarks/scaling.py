@@ -11,6 +11,7 @@ batch 1.
 from contextlib import contextmanager, nullcontext
 
 import measuring
+import system_memory
 import torch
 
 from translution_lib import Translution, cost, definition, offsets
@@ -48,7 +49,7 @@ def measure(task: dict) -> dict:
     with form(task["form"]):
         step = measuring.layer_step(layer, x, direction, task)
         measuring.load_libraries(task)
-        return {"peak_bytes": measuring.peak_bytes(step, task["device"]), **measuring.best_of(step, task)}
+        return {"peak_bytes": system_memory.peak_bytes(step, task["device"]), **measuring.best_of(step, task)}
 
 
 @contextmanager

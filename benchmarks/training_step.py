@@ -11,6 +11,7 @@ paper's batches are 256 images and 8 texts. A model that this machine's memory c
 from dataclasses import asdict
 
 import measuring
+import system_memory
 import torch
 from torch.nn.functional import cross_entropy
 
@@ -86,7 +87,7 @@ def measure(task: dict) -> dict:
         optimizer.step()
 
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
-    peak = measuring.peak_bytes(step, task["device"]) + weights
+    peak = system_memory.peak_bytes(step, task["device"]) + weights
     times = measuring.best_of(step, task)
     return {"peak_bytes": peak, **times, "samples_per_second": task["batch"] / times["seconds"]}
 

@@ -7,6 +7,8 @@
 ``--authors`` times the authors' own layer beside the others; PATH is a copy of their repository, or the file
 ``translution.py`` of its vision package. All forms start from the same numbers, and their results are compared.
 The form "grouped" is the library's default, which computes projected pairs again in backward; "kept" keeps them.
+Every form is timed twice: as the C library does by default, which hands large freed blocks back to the system, and
+where it uses freed memory again ("reused"). The bars are those of the default.
 The rate counts what the mathematics needs: nine products for each pair and sample, three forward and six backward, of
 2·C·C′ operations each. Its yardstick is ``torch.mm`` and ``torch.bmm`` at the same shapes: as many rows as a relation
 has pairs on average, times the batch, and one more time relation by relation with the operator's own numbers of rows.
@@ -18,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 
 import measuring
+import system_memory
 import torch
 
 from translution_lib import SelfAttention, Translution, cost, definition, offsets
@@ -29,7 +32,16 @@ PRESETS = {
     "one-head-65": {"grid": 8, "batch": 128, "dim": 64, "heads": 1},
     "vit-a16": {"grid": 14, "batch": 8, "dim": 192, "heads": 3},
 }
+TIMES = {"seconds": "time", "reused_seconds": "time_reused"}
 QUICK = {"grid": 2, "batch": 2, "dim": 8, "heads": 2}
+BARS = {
+    "vit-a12": [("literal_over_{}_time", "at least", 100), ("literal_over_{}_memory", "at least", 100)],
+    "vit-a56": [("literal_over_{}_time", "at least", 80)],
+    "vit-a12-batch64": [("{}_share_of_mm", "at least", 0.8)],
+    "one-head-65": [("{}_share_of_mm", "at least", 0.7)],
+    "vit-a16": [("{}_peak_bytes", "at most", 1e9)],
+}
+"""What the form that serves a layer best should reach; both are held against it."""
 PRODUCTS = 9
 """Products of a pair's row with a matrix: q, k and v forward, and for each the gradients of its row and matrix."""
 
@@ -62,9 +74,10 @@ def measure(task: dict) -> dict:
     with forms.get(task["form"], nullcontext()):
         measuring.load_libraries(task)
         step = measuring.layer_step(layer, x, direction, task)
-        peak = measuring.peak_bytes(step, task["device"])
+        peak = system_memory.peak_bytes(step, task["device"])
         result = {"peak_bytes": peak, "sums": measuring.sums(layer, x, direction)}
-        return {**result, **measuring.best_of(step, task), "output": compared(layer, x, reference)}
+        times = {**measuring.best_of(step, task), **measuring.reused(step, task)}
+        return {**result, **times, "output": compared(layer, x, reference)}
 
 
 def make(task: dict) -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor | None]:
@@ -163,7 +176,17 @@ def finish(record: dict) -> None:
     check(found)
     record["summary"] = summary(found)
     for name, value in record["summary"].items():
-        print(f"{name:32s} {value:10.3f}")
+        print(f"{name:40s} {value:14.3f}")
+    for what, relation, bound in bars(**record["parameters"]):
+        if what in record["summary"]:
+            measuring.bar(record, what, record["summary"][what], relation, bound)
+
+
+def bars(preset: str, quick: bool, **options) -> list[tuple[str, str, float]]:
+    """Return what is asked of a preset in each of its forms; nothing where an option changes its size."""
+    if quick or any(options[k] is not None for k in QUICK):
+        return []
+    return [(what.format(form), *rest) for what, *rest in BARS[preset] for form in ("grouped", "kept")]
 
 
 def check(found: dict) -> None:
@@ -185,8 +208,10 @@ def summary(found: dict) -> dict:
     result = dict(rates)
     for form in (form for form in ("grouped", "kept") if form in found):
         result[f"{form}_gflops"] = flops / found[form]["seconds"] / 1e9
+        result[f"{form}_peak_bytes"] = found[form]["peak_bytes"]
         for other in (other for other in ("literal", "authors") if other in found):
-            result[f"{other}_over_{form}_time"] = found[other]["seconds"] / found[form]["seconds"]
+            for seconds in (key for key in ("seconds", "reused_seconds") if key in found[form]):
+                result[f"{other}_over_{form}_{TIMES[seconds]}"] = found[other][seconds] / found[form][seconds]
             result[f"{other}_over_{form}_memory"] = found[other]["peak_bytes"] / max(found[form]["peak_bytes"], 1)
         if "self-attention" in found:
             result[f"{form}_over_attention_time"] = found[form]["seconds"] / found["self-attention"]["seconds"]

@@ -79,6 +79,29 @@ def test_the_forms_of_a_layer_agree():
     assert {"grouped_gflops", "kept_share_of_mm", "literal_over_grouped_time"} <= set(record["summary"])
 
 
+def test_a_layer_is_timed_with_freed_memory_too():
+    record = run("translution_layer")[1]
+    forms = [row for row in record["rows"] if row["form"] != "products"]
+    for row in forms:
+        assert row["new_pages"] >= 0 and row["reused_new_pages"] >= 0
+        assert row["reused_seconds"] == min(row["reused_all_seconds"]) > 0
+    assert "literal_over_kept_time_reused" in record["summary"] and "bars" not in record
+
+
+def test_kept_memory_needs_no_new_pages():
+    code = ("import torch, system_memory as m; step = lambda: torch.ones(2**24).sum(); step(); a = m.new_pages(step); "
+            "assert m.keep_freed(); step(); print(a >= 2**26 // 2**21, m.new_pages(step) == 0)")
+    assert evaluate(code) == "True True\n"
+
+
+def test_the_bars_of_a_preset_hold_for_its_own_size_alone():
+    code = ("import translution_layer as t; parse = lambda *a: t.bars(**{k: v for k, v in "
+            "vars(t.options().parse_args(a)).items() if k not in ('write', 'authors')}); "
+            "print(*parse('--preset', 'vit-a56'), parse('--preset', 'vit-a56', '--batch', '8'), parse('--quick'))")
+    assert evaluate(code) == ("('literal_over_grouped_time', 'at least', 80) ('literal_over_kept_time', 'at least', 80)"
+                              " [] []\n")
+
+
 def test_the_form_sweep_has_every_form_at_every_length():
     rows = [row for row in run("scaling")[1]["rows"] if row["sweep"] == "form"]
     lengths = {row["tokens"] for row in rows}
