@@ -8,6 +8,7 @@ that.
 import argparse
 import json
 import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from pathlib import Path
 from statistics import linear_regression
 
 import torch
-from system_memory import keep_freed, memory_available, new_pages, synchronize
+from system_memory import memory_available, synchronize
 from tqdm import tqdm
 
 from translution_lib import Translution, offsets
@@ -37,6 +38,7 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
     p.add_argument("--seconds", type=float, default=20, help="no further run of a measurement starts after this time")
     p.add_argument("--device", default="cpu", help="cpu or cuda")
     p.add_argument("--dtype", choices=DTYPES, default="float32", help="bfloat16 runs under autocast")
+    p.add_argument("--huge-pages", action="store_true", help="memory in pages of 2 MiB, where the system grants them")
     p.add_argument("--quick", action="store_true", help="tiny sizes: shows that the command works, measures nothing")
     p.add_argument("--write", type=Path, help="file for the record")
     return p
@@ -54,6 +56,8 @@ def main(name: str, p: argparse.ArgumentParser, tasks: Callable, measure: Callab
     """
     args = p.parse_args()
     torch.set_num_threads(args.threads)
+    if args.huge_pages:
+        os.environ["THP_MEM_ALLOC_ENABLE"] = "1"    # torch reads it; the processes of the tasks inherit it
     common = {"threads": args.threads, "runs": 1 if args.quick else args.runs, "seconds": args.seconds,
               "device": args.device, "dtype": args.dtype}
     planned = [{"kind": "ceilings", "quick": args.quick}, *tasks(args)]
@@ -131,21 +135,6 @@ def best_of(step: Callable, task: dict, repeat: int = 1, warm: bool = False) -> 
         synchronize(task["device"])
         times.append((time.perf_counter() - start) / repeat)
     return {"seconds": min(times), "all_seconds": times}
-
-
-def reused(step: Callable, task: dict) -> dict:
-    """Return the new pages of memory that a step asks for, and its best time where freed memory is used again instead.
-
-    By default the C library hands large blocks back to the system, and every step pays for the same pages anew.
-    """
-    if task["device"].startswith("cuda"):
-        return {}
-    first = new_pages(step)
-    if not keep_freed():
-        return {"new_pages": first}
-    found = best_of(step, task)
-    return {"new_pages": first, "reused_seconds": found["seconds"], "reused_all_seconds": found["all_seconds"],
-            "reused_new_pages": new_pages(step)}
 
 
 def precision(task: dict) -> AbstractContextManager:

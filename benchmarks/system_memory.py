@@ -9,8 +9,6 @@ from pathlib import Path
 
 import torch
 
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4       # of mallopt(3)
-
 
 def memory_available(device: str) -> float:
     """Return the free bytes of a device, or infinity where the system does not say."""
@@ -63,9 +61,3 @@ def new_pages(step: Callable) -> int:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     step()
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-
-def keep_freed() -> bool:
-    """Let the C library keep all that is freed for the rest of this process; False where it cannot be told."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    return mallopt is not None and bool(mallopt(M_TRIM_THRESHOLD, -1) and mallopt(M_MMAP_MAX, 0))

@@ -7,8 +7,8 @@
 ``--authors`` times the authors' own layer beside the others; PATH is a copy of their repository, or the file
 ``translution.py`` of its vision package. All forms start from the same numbers, and their results are compared.
 The form "grouped" is the library's default, which computes projected pairs again in backward; "kept" keeps them.
-Every form is timed twice: as the C library does by default, which hands large freed blocks back to the system, and
-where it uses freed memory again ("reused"). The bars are those of the default.
+The C library hands large freed blocks back to the system, and a step then asks for new pages of memory, 4 KiB each;
+``--huge-pages`` measures what is left of a difference where they are large. The bars are those of the default.
 The rate counts what the mathematics needs: nine products for each pair and sample, three forward and six backward, of
 2·C·C′ operations each. Its yardstick is ``torch.mm`` and ``torch.bmm`` at the same shapes: as many rows as a relation
 has pairs on average, times the batch, and one more time relation by relation with the operator's own numbers of rows.
@@ -32,7 +32,6 @@ PRESETS = {
     "one-head-65": {"grid": 8, "batch": 128, "dim": 64, "heads": 1},
     "vit-a16": {"grid": 14, "batch": 8, "dim": 192, "heads": 3},
 }
-TIMES = {"seconds": "time", "reused_seconds": "time_reused"}
 QUICK = {"grid": 2, "batch": 2, "dim": 8, "heads": 2}
 BARS = {
     "vit-a12": [("literal_over_{}_time", "at least", 100), ("literal_over_{}_memory", "at least", 100)],
@@ -76,7 +75,7 @@ def measure(task: dict) -> dict:
         step = measuring.layer_step(layer, x, direction, task)
         peak = system_memory.peak_bytes(step, task["device"])
         result = {"peak_bytes": peak, "sums": measuring.sums(layer, x, direction)}
-        times = {**measuring.best_of(step, task), **measuring.reused(step, task)}
+        times = {**measuring.best_of(step, task), "new_pages": system_memory.new_pages(step)}
         return {**result, **times, "output": compared(layer, x, reference)}
 
 
@@ -210,8 +209,7 @@ def summary(found: dict) -> dict:
         result[f"{form}_gflops"] = flops / found[form]["seconds"] / 1e9
         result[f"{form}_peak_bytes"] = found[form]["peak_bytes"]
         for other in (other for other in ("literal", "authors") if other in found):
-            for seconds in (key for key in ("seconds", "reused_seconds") if key in found[form]):
-                result[f"{other}_over_{form}_{TIMES[seconds]}"] = found[other][seconds] / found[form][seconds]
+            result[f"{other}_over_{form}_time"] = found[other]["seconds"] / found[form]["seconds"]
             result[f"{other}_over_{form}_memory"] = found[other]["peak_bytes"] / max(found[form]["peak_bytes"], 1)
         if "self-attention" in found:
             result[f"{form}_over_attention_time"] = found[form]["seconds"] / found["self-attention"]["seconds"]
