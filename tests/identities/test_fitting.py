@@ -9,6 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from translution_lib import Translution, cost, definition, functional, offsets
@@ -33,6 +34,22 @@ class Traffic(TorchDispatchMode):
         if op.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.bmm):
             self.flops += 2 * out.numel() * args[0].shape[-1]
             self.bytes += sum(t.numel() * t.element_size() for t in (*args[:2], out))
+        return out
+
+
+class Fresh(TorchDispatchMode):
+    """Adds up the bytes of all new tensors of at least so many numbers, views left out."""
+
+    def __init__(self, least):
+        super().__init__()
+        self.least, self.bytes = least, 0
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        out = op(*args, **(kwargs or {}))
+        old = {t.untyped_storage()._cdata for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
+        for t in tree_leaves(out):
+            if isinstance(t, torch.Tensor) and t.numel() >= self.least and t.untyped_storage()._cdata not in old:
+                self.bytes += t.untyped_storage().nbytes()
         return out
 
 
@@ -143,6 +160,17 @@ def test_bytes_that_each_form_keeps(shape, cls, heads, d, b):
     for room, more in ((2**62, (3 if heads > 1 else 2) * n * n * c), (0, 0)):
         with patch.object(grouped, "KEEP_BYTES", room):
             assert cost.count_saved_bytes(layer, x) == 8 * b * (common + 2 * n * c + more)
+
+
+@pytest.mark.identity("eq-fit-pages")
+@given(sides, st.booleans(), st.integers(1, 2), st.integers(2, 3))
+def test_bytes_of_the_new_pages_of_the_gather(shape, cls, heads, b):
+    rel, c = offsets(shape, cls=cls), 4 * heads     # wider than the batch, so that rows are smaller than matrices
+    assume(rel.count < rel.n ** 2)
+    layer, x = Translution(rel, c, heads).double(), random(b, rel.n, c).requires_grad_()
+    with definition(), Fresh(rel.n ** 2 * c * c) as spy:
+        layer(x).sum().backward()
+    assert spy.bytes == 2 * 3 * (b + 1) * 8 * rel.n ** 2 * c * c
 
 
 @pytest.mark.identity("eq-fit-value")
