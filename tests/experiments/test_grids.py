@@ -2,7 +2,6 @@
 
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -25,6 +24,7 @@ from translution_lib.experiments.grids import (
     summary,
 )
 from translution_lib.experiments.grids.tables import Result
+from translution_lib.experiments.records import Evaluation, Record
 from translution_lib.facts import ledger
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks" / "grids"
@@ -277,9 +277,9 @@ def test_a_table_has_mean_spread_seeds_and_difference_beside_the_printed_number(
 
 def test_the_runs_of_a_cell_are_compared_at_two_placements_seed_by_seed():
     accuracies = [{"static": 0.9, "dynamic": 0.4}, {"static": 0.8, "dynamic": 0.1}]
-    records = tuple(SimpleNamespace(evaluations={name: SimpleNamespace(accuracy=a) for name, a in of.items()})
-                    for of in accuracies)
-    one = Result("plain", "static → dynamic", records, "dynamic", 3, SimpleNamespace(value=18.18))
+    records = tuple(Record.model_construct(evaluations={name: Evaluation.model_construct(accuracy=a)
+                                                        for name, a in of.items()}) for of in accuracies)
+    one = Result("plain", "static → dynamic", records, "dynamic", 3, facts.cells()[0])
     assert one.tested("static").accuracies == pytest.approx([90, 80]) and one.tested("static").printed is None
     lost = one.lost("static", "dynamic")
     assert (lost.runs, lost.mean, lost.deviation) == (2, pytest.approx(60), pytest.approx(200 ** 0.5))
