@@ -18,7 +18,6 @@ from pathlib import Path
 
 import measuring
 import numpy as np
-import system_memory
 import torch
 from PIL import Image
 from torch.nn.functional import cross_entropy
@@ -103,13 +102,13 @@ def timed(config: ImageClassificationConfig, images, task: dict) -> float:
     optimizer = None if model is None else torch.optim.AdamW(model.parameters(), lr=1e-4)
     for k, (pixels, labels) in enumerate(steps):
         if k == 1:
-            system_memory.synchronize(task["device"])
+            measuring.synchronize(task["device"])
             start = time.perf_counter()
         if model is not None:
             cross_entropy(forward(config, model, pixels), labels % config.classes).backward()
             optimizer.step()
             optimizer.zero_grad()
-    system_memory.synchronize(task["device"])
+    measuring.synchronize(task["device"])
     return time.perf_counter() - start
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import linear_regression
 
 import torch
-from system_memory import memory_available, synchronize
+from system_memory import memory_available
 from tqdm import tqdm
 
 from translution_lib import Translution, offsets
@@ -117,6 +117,11 @@ def _answer(task: dict, measure: Callable, to) -> None:
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0].rsplit("/", 1)[-1][:200]
         to.send({"status": "failed", "reason": reason})
+
+
+def synchronize(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
 
 
 def best_of(step: Callable, task: dict, repeat: int = 1, warm: bool = False) -> dict:

@@ -24,18 +24,13 @@ def _field(file: str, name: str, otherwise: float) -> float:
     return int(next(line for line in Path(file).read_text().splitlines() if line.startswith(name)).split()[1]) * 1024
 
 
-def synchronize(device: str) -> None:
-    if device.startswith("cuda"):
-        torch.cuda.synchronize(device)
-
-
 def peak_bytes(step: Callable, device: str) -> int:
     """Return by how much a step raises the memory in use at its peak."""
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
         step()
-        synchronize(device)
+        torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
     give_back()
     clear = Path("/proc/self/clear_refs")

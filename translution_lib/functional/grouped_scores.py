@@ -26,7 +26,7 @@ class Scores(torch.autograd.Function):
         for group, m_q, m_k, *room in zip(pairs.groups, *columns, strict=True):
             x_q, x_k = _both(group, s, t)
             if not keep and bilinear(x_q, m_q, m_k, heads):
-                q, k = torch.bmm(x_q, m_q @ m_k.mT), x_k
+                q, k = torch.bmm(x_q, torch.bmm(m_q, m_k.mT)), x_k
             else:
                 q, k = product(x_q, m_q, room[0]), product(x_k, m_k, room[1])
             parts.append(dot(q, k, group.count, heads))
@@ -66,8 +66,7 @@ class ScoresBackward(torch.autograd.Function):
         for group, m_q, m_k, dm_q, dm_k, g, q, k in zip(pairs.groups, *columns, strict=True):
             x_q, x_k = _both(group, s, t)
             if not kept and bilinear(x_q, m_q, m_k, heads):
-                dx_q, dx_k = _through_matrix(per_head(g, x_k), x_q, (m_q, m_k), (dm_q, dm_k))
-                dx_k = per_head(g, dx_k)
+                dx_q, dx_k = _through_matrix(g, x_q, x_k, (m_q, m_k), (dm_q, dm_k))
             else:
                 q = product(x_q, m_q) if q is None else q
                 k = product(x_k, m_k) if k is None else k
@@ -111,16 +110,14 @@ def _both(group, s, t):
     return rows[:group.size], rows[-group.size:]
 
 
-def _through_matrix(g_k, x_q, matrices, gradients):
-    """Write the gradients of the matrices and return those of the rows, by a = x_q M x_kᵀ; g_k are x_k times g.
-
-    What belongs to the keys is still to be multiplied by g.
-    """
-    (m_q, m_k), (dm_q, dm_k), dm = matrices, gradients, torch.bmm(x_q.mT, g_k)
-    m = m_q @ m_k.mT
+def _through_matrix(g, x_q, x_k, matrices, gradients):
+    """Write the gradients of the matrices and return those of the rows, by a = x_q M x_kᵀ."""
+    (m_q, m_k), (dm_q, dm_k) = matrices, gradients
+    m, g_k = torch.bmm(m_q, m_k.mT), per_head(g, x_k)
+    dm = torch.bmm(x_q.mT, g_k)
     write(dm_q, dm, m_k)
     write(dm_k, dm.mT, m_q)
-    return torch.bmm(g_k, m.mT), torch.bmm(x_q, m)
+    return torch.bmm(g_k, m.mT), per_head(g, torch.bmm(x_q, m))
 
 
 def _plain(s, t, w_q, w_k, pairs, heads):

@@ -79,5 +79,4 @@ def write(dm: Tensor, a: Tensor, b: Tensor) -> None:
 
 def scatter(dx: Tensor, tokens: Tensor, rows: Tensor) -> None:
     """Add rows (g m c) to the tokens of dx (n b c) that they belong to."""
-    rows = rows if rows.dtype == dx.dtype else rows.to(dx.dtype)
-    dx.index_add_(0, tokens, rows.view(tokens.shape[0], *dx.shape[1:]))
+    dx.index_add_(0, tokens, rows.view(tokens.shape[0], *dx.shape[1:]).to(dx.dtype))
