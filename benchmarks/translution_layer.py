@@ -7,6 +7,7 @@
 ``--authors`` times the authors' own layer beside the others; PATH is a copy of their repository, or the file
 ``translution.py`` of its vision package. All forms start from the same numbers, and their results are compared.
 The form "grouped" is the library's default, which computes projected pairs again in backward; "kept" keeps them.
+"compiled" and "compiled_kept" are the same two in C, for a processor and float32; they need a C compiler.
 The C library hands large freed blocks back to the system, and a step then asks for new pages of memory, 4 KiB each;
 ``--huge-pages`` measures what is left of a difference where they are large. The bars are those of the default.
 The rate counts what the mathematics needs: nine products for each pair and sample, three forward and six backward, of
@@ -15,7 +16,7 @@ has pairs on average, times the batch, and one more time relation by relation wi
 """
 
 import importlib.util
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 
@@ -24,6 +25,7 @@ import system_memory
 import torch
 
 from translution_lib import SelfAttention, Translution, cost, definition, offsets
+from translution_lib.functional import compiled
 
 PRESETS = {
     "vit-a12": {"grid": 7, "batch": 8, "dim": 192, "heads": 3},
@@ -40,7 +42,14 @@ BARS = {
     "one-head-65": [("{}_share_of_mm", "at least", 0.7)],
     "vit-a16": [("{}_peak_bytes", "at most", 1e9)],
 }
-"""What the form that serves a layer best should reach; both are held against it."""
+"""What the form that serves a layer best should reach; each is held against it."""
+FORMS = {
+    "grouped": [],
+    "kept": [lambda: measuring.keeping(2**62)],
+    "compiled": [compiled.forced],
+    "compiled_kept": [compiled.forced, lambda: measuring.keeping(2**62)],
+}
+"""The forms of the grouped product, and what switches them on."""
 PRODUCTS = 9
 """Products of a pair's row with a matrix: q, k and v forward, and for each the gradients of its row and matrix."""
 
@@ -55,7 +64,9 @@ def tasks(args) -> list[dict]:
     size = sizes(args)
     made = cost.layer.named("translution", offsets((size["grid"],) * 2, cls=True), size["dim"], size["heads"])
     gather = int(1.4 * made.saved_bytes(size["batch"], form="gather"))  # one gradient of the three copies comes on top
-    found = [{"form": "literal", "needs_bytes": gather}, {"form": "grouped"}, {"form": "kept"},
+    in_c = args.device == "cpu" and args.dtype == "float32"
+    forms = [form for form in FORMS if in_c or not form.startswith("compiled")]
+    found = [{"form": "literal", "needs_bytes": gather}, *({"form": form} for form in forms),
              {"form": "self-attention"}, {"form": "products"}]
     if args.authors:
         found.append({"form": "authors", "needs_bytes": gather, "authors": str(args.authors.resolve())})
@@ -69,8 +80,9 @@ def measure(task: dict) -> dict:
     layer.to(task["device"])
     x = x.to(task["device"]).requires_grad_()
     direction = torch.randn(x.shape, device=x.device)
-    forms = {"literal": definition(), "kept": measuring.keeping(2**62)}
-    with forms.get(task["form"], nullcontext()):
+    with ExitStack() as stack:
+        for switch in {**FORMS, "literal": [definition]}.get(task["form"], []):
+            stack.enter_context(switch())
         measuring.load_libraries(task)
         step = measuring.layer_step(layer, x, direction, task)
         peak = system_memory.peak_bytes(step, task["device"])
@@ -185,12 +197,12 @@ def bars(preset: str, quick: bool, **options) -> list[tuple[str, str, float]]:
     """Return what is asked of a preset in each of its forms; nothing where an option changes its size."""
     if quick or any(options[k] is not None for k in QUICK):
         return []
-    return [(what.format(form), *rest) for what, *rest in BARS[preset] for form in ("grouped", "kept")]
+    return [(what.format(form), *rest) for what, *rest in BARS[preset] for form in FORMS]
 
 
 def check(found: dict) -> None:
     """Stop if two forms of the same layer disagree."""
-    for form, other in ((form, found[form]) for form in ("literal", "authors", "kept") if form in found):
+    for form, other in ((form, found[form]) for form in ("literal", "authors", *list(FORMS)[1:]) if form in found):
         worst = other["output"] if form == "authors" else max(
             abs(a - b) / max(abs(a), 1e-30) for a, b in zip(other["sums"], found["grouped"]["sums"], strict=True))
         if worst > 2e-3:
@@ -205,7 +217,7 @@ def summary(found: dict) -> dict:
     rates = {f"{kind}_gflops": found["products"][kind]["together"]
              for kind in ("mm", "bmm", "mm_each_relation") if "products" in found}
     result = dict(rates)
-    for form in (form for form in ("grouped", "kept") if form in found):
+    for form in (form for form in FORMS if form in found):
         result[f"{form}_gflops"] = flops / found[form]["seconds"] / 1e9
         result[f"{form}_peak_bytes"] = found[form]["peak_bytes"]
         for other in (other for other in ("literal", "authors") if other in found):

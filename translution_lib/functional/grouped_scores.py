@@ -7,7 +7,7 @@ Source: seed 000, eq. (1); chapters "The operator" and "Making it fit".
 
 import torch
 
-from translution_lib.functional import fused
+from translution_lib.functional import compiled, fused
 from translution_lib.functional.rows import again, dot, looped, per_head, product, scatter, through_side, wide, write
 
 
@@ -21,6 +21,8 @@ class Scores(torch.autograd.Function):
     def forward(s, t, w_q, w_k, pairs, heads, keep):    # s, t: n b c -> b h n n
         if fused.available(s, t, w_q, w_k):
             return (fused.scores(s, t, w_q, w_k, pairs.table, heads),)
+        if compiled.available(s, t, w_q, w_k):
+            return compiled.scores(s, t, w_q, w_k, pairs, heads, keep)
         parts, kept = [], [pairs.room(x, w) if keep else None for x, w in ((s, w_q), (t, w_k))]
         columns = [*map(pairs.matrices, (w_q, w_k)), *map(pairs.by_group, kept)]
         for group, m_q, m_k, *room in zip(pairs.groups, *columns, strict=True):
@@ -58,6 +60,8 @@ class ScoresBackward(torch.autograd.Function):
     def forward(grad, s, t, w_q, w_k, pairs, heads, *kept):
         if fused.available(grad, s, t, w_q, w_k):
             return fused.scores_backward(grad, s, t, w_q, w_k, pairs.table, heads)
+        if compiled.available(grad, s, t, w_q, w_k):
+            return compiled.scores_backward(grad, s, t, w_q, w_k, pairs, heads, *kept)
         ds, dt = (torch.zeros_like(x, dtype=wide(x.dtype)) for x in (s, t))
         dw_q, dw_k = (None if w is None else pairs.gradient(w) for w in (w_q, w_k))
         rest = iter(kept)

@@ -5,7 +5,7 @@ Source: seed 000, eq. (1); seed 001, eq. (5); chapters "The operator" and "Makin
 
 import torch
 
-from translution_lib.functional import fused
+from translution_lib.functional import compiled, fused
 from translution_lib.functional.rows import again, dot, looped, per_head, product, scatter, through_side, wide
 
 
@@ -19,6 +19,8 @@ class Values(torch.autograd.Function):
     def forward(alpha, x, w, pairs, keep):              # b h n n, n b c, r c e -> n b e
         if fused.available(alpha, x, w):
             return (fused.values(alpha, x, w, pairs.table),)
+        if compiled.available(alpha, x, w):
+            return compiled.values(alpha, x, w, pairs, keep)
         out = x.new_zeros((*x.shape[:2], w.shape[-1]), dtype=wide(x.dtype))
         kept = pairs.room(x, w) if keep and alpha.shape[1] > 1 else None
         columns = pairs.matrices(w), pairs.numbers(alpha), pairs.by_group(kept)
@@ -53,6 +55,8 @@ class ValuesBackward(torch.autograd.Function):
     def forward(grad, alpha, x, w, pairs, *kept):
         if fused.available(grad, alpha, x, w):
             return fused.values_backward(grad, alpha, x, w, pairs.table)
+        if compiled.available(grad, alpha, x, w):
+            return compiled.values_backward(grad, alpha, x, w, pairs, *kept)
         heads = alpha.shape[1]
         dx, dw, scores = torch.zeros_like(x, dtype=wide(x.dtype)), pairs.gradient(w), []
         columns = pairs.matrices(w), pairs.matrices(dw), pairs.numbers(alpha), pairs.by_group(kept[0] if kept else None)

@@ -1,0 +1,171 @@
+"""The grouped product in C, for processors: one loop over the relations where torch takes some thirty calls each.
+
+It serves float32 tensors of the CPU inside ``with forced():``, which compiles ``compiled.c`` on first use, in seconds,
+with the system's own C compiler; nothing is compiled, looked for or loaded before. Sums are those of the grouped
+product in another order, and equal inputs and equally many threads (``torch.set_num_threads``) give equal bits. A
+relation stays with one thread: a table of few relations, or of one that has most of the pairs, leaves threads idle.
+Chapter "Making it fit".
+"""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from translution_lib.functional.groups import Pairs
+
+SOURCES = [Path(__file__).with_name(name) for name in ("compiled.c", "compiled_products.h")]
+_forced: list[bool] = []    # innermost last; no context variable, since autograd may run backward in its own thread
+
+
+@contextmanager
+def forced(on: bool = True) -> Iterator[None]:
+    """Take the compiled form inside for every tensor that it can serve; with ``on=False`` for none, as outside.
+
+    Raises:
+        RuntimeError: there is no C compiler (``cc``, or the one that ``CC`` names), or it refuses the source.
+    """
+    if on:
+        _library()
+    _forced.append(on)
+    try:
+        yield
+    finally:
+        _forced.pop()
+
+
+def available(*tensors: Tensor | None) -> bool:
+    """Whether the compiled form takes these operands: inside :func:`forced`, float32 and on the CPU, none empty."""
+    if _forced[-1:] != [True]:
+        return False
+    return all(type(t) in (Tensor, Parameter) and t.dtype == torch.float32 and t.device.type == "cpu" and t.numel()
+               for t in tensors if t is not None)
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    """Compile the source, unless that has been done for this processor before, and load it."""
+    flags = ["-mavx2", "-mfma"] if torch.backends.cpu.get_cpu_capability().startswith("AVX") else []
+    key = sha256(b"".join(f.read_bytes() for f in SOURCES) + " ".join(flags).encode()).hexdigest()[:16]
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "translution"
+    library = folder / f"compiled-{key}.so"
+    if not library.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        _compile(flags, library)
+    loaded = ctypes.CDLL(str(library))
+    loaded.translution_room.restype = ctypes.c_ssize_t
+    return loaded
+
+
+def _compile(flags: list[str], library: Path) -> None:
+    """Write the library beside its place first: other processes see it whole or not at all."""
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if not compiler:
+        raise RuntimeError("compiled.forced() needs a C compiler with OpenMP, as `cc` or in CC; none was found")
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        made = Path(folder) / library.name
+        command = [*compiler.split(), "-O3", *flags, "-fopenmp", "-shared", "-fPIC", "-o", str(made), str(SOURCES[0])]
+        try:
+            run = subprocess.run(command, capture_output=True, text=True)
+        except OSError as e:
+            raise RuntimeError(f"compiled.forced(): the C compiler {compiler!r} does not start: {e}") from e
+        if run.returncode:
+            raise RuntimeError(f"compiled.forced(): {' '.join(command)} failed:\n{run.stderr.strip()}")
+        made.replace(library)
+
+
+class _Plan(ctypes.Structure):
+    _fields_ = [*((name, ctypes.c_ssize_t) for name in ("n", "batch", "heads", "threads")),
+                *((name, ctypes.c_void_p) for name in ("relation", "start", "query", "key", "order", "part"))]
+
+
+class _Side(ctypes.Structure):
+    _fields_ = [*((name, ctypes.c_void_p) for name in ("x", "w", "kept", "dx", "dw")),
+                *((name, ctypes.c_ssize_t) for name in ("c", "e", "queries"))]
+
+
+def scores(s: Tensor, t: Tensor, w_q: Tensor | None, w_k: Tensor | None, pairs: Pairs, heads: int,
+           keep: bool) -> tuple:
+    """Return q_ij · k_ji per head, b h n n, and with ``keep`` the projected rows of each side that has a weight."""
+    table = s.new_zeros(s.shape[1], heads, pairs.table.n, pairs.table.n)
+    kept = [pairs.room(x, w) if keep else None for x, w in ((s, w_q), (t, w_k))]
+    sides = [_side(x, w, y, queries) for x, w, y, queries in zip((s, t), (w_q, w_k), kept, (True, False), strict=True)]
+    _call("scores", s, heads, pairs, sides, table)
+    return table, *(y for y in kept if y is not None)
+
+
+def scores_backward(grad: Tensor, s: Tensor, t: Tensor, w_q: Tensor | None, w_k: Tensor | None, pairs: Pairs,
+                    heads: int, *kept: Tensor) -> tuple:
+    """Return the gradients of :func:`scores` by s, t, w_q and w_k."""
+    ds, dt = (_shared(x, x.shape[-1]) for x in (s, t))
+    dw_q, dw_k = (None if w is None else pairs.gradient(w.contiguous()) for w in (w_q, w_k))
+    rest = iter(kept)
+    y_q, y_k = (next(rest) if kept and w is not None else None for w in (w_q, w_k))
+    sides = [_side(s, w_q, y_q, True, ds, dw_q), _side(t, w_k, y_k, False, dt, dw_k)]
+    _call("scores_back", s, heads, pairs, sides, grad.contiguous())
+    return ds.sum(0), dt.sum(0), dw_q, dw_k
+
+
+def values(alpha: Tensor, x: Tensor, w: Tensor, pairs: Pairs, keep: bool) -> tuple:
+    """Return Σ_j α_ij x_j W[r], n b e, and with ``keep`` the projected rows of all pairs."""
+    out = _shared(x, w.shape[-1])
+    kept = pairs.room(x, w) if keep else None
+    sides = [_side(x, w, kept, False), _side(out[0], None, None, True, out)]
+    _call("values", x, alpha.shape[1], pairs, sides, alpha.contiguous())
+    return out.sum(0), *([] if kept is None else [kept])
+
+
+def values_backward(grad: Tensor, alpha: Tensor, x: Tensor, w: Tensor, pairs: Pairs, *kept: Tensor) -> tuple:
+    """Return the gradients of :func:`values` by α, x and w."""
+    d_alpha, dx, dw = x.new_zeros(alpha.shape), _shared(x, x.shape[-1]), pairs.gradient(w.contiguous())
+    sides = [_side(x, w, kept[0] if kept else None, False, dx, dw), _side(grad, None, None, True)]
+    _call("values_back", x, alpha.shape[1], pairs, sides, alpha.contiguous(), d_alpha)
+    return d_alpha, dx.sum(0), dw
+
+
+def _shared(x: Tensor, width: int) -> Tensor:
+    """Return zeros for every thread, n b width each: what the threads add up is summed when all are done."""
+    return x.new_zeros(torch.get_num_threads(), *x.shape[:2], width)
+
+
+def _side(x: Tensor, w: Tensor | None, kept: Tensor | None, queries: bool, dx: Tensor | None = None,
+          dw: Tensor | None = None) -> tuple:
+    """Return the fields of a side in C, its arrays as tensors; those that C writes to are dense already."""
+    width = x.shape[-1] if w is None else w.shape[-1]
+    return x.contiguous(), None if w is None else w.contiguous(), kept, dx, dw, x.shape[-1], width, queries
+
+
+def _call(name: str, x: Tensor, heads: int, pairs: Pairs, sides: list[tuple], *tables: Tensor) -> None:
+    """Call a function of the library; every tensor whose address it gets is held by an argument here."""
+    library, threads = _library(), torch.get_num_threads()
+    arrays = pairs.table._remember(("compiled", threads), lambda: _arrays(pairs, threads))
+    plan = _Plan(pairs.table.n, x.shape[1], heads, threads, *(a.data_ptr() for a in arrays))
+    both = [_Side(*(None if t is None else t.data_ptr() for t in side[:5]), *side[5:]) for side in sides]
+    room = x.new_empty(threads, library.translution_room(*map(ctypes.byref, both)))
+    pointers = [ctypes.c_void_p(t.data_ptr()) for t in (*tables, room)]
+    getattr(library, f"translution_{name}")(ctypes.byref(plan), *map(ctypes.byref, both), *pointers)
+
+
+def _arrays(pairs: Pairs, threads: int) -> list[Tensor]:
+    """Return the arrays of a plan: the largest relations are dealt first, each to the thread that has least to do."""
+    relation, sizes = [], []
+    for group in pairs.groups:
+        relation += range(pairs.table.count)[group.relations]
+        sizes += [group.pairs] * group.size
+    parts: list[list[int]] = [[] for _ in range(threads)]
+    for k in sorted(range(len(sizes)), key=lambda k: -sizes[k]):
+        min(parts, key=lambda part: sum(sizes[i] for i in part)).append(k)
+    tokens = [torch.cat([getattr(group, side) for group in pairs.groups]) for side in ("queries", "keys")]
+    starts, ends = (torch.tensor([0, *sizes]).cumsum(0) for sizes in (sizes, list(map(len, parts))))
+    order = torch.tensor([k for part in parts for k in part])
+    return [a.to(torch.int32) for a in (torch.tensor(relation), starts, *tokens, order, ends)]
