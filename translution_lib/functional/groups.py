@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from translution_lib.functional.pages import in_large_pages
 from translution_lib.relations import Relations
 
 
@@ -57,7 +58,7 @@ class Pairs:
 
     def gradient(self, w: Tensor) -> Tensor:
         """Return room for the gradient of w: each group writes its own matrices, the others are zero."""
-        dw = torch.empty_like(w)
+        dw = in_large_pages(torch.empty_like(w))
         dw[self.absent] = 0
         return dw
 
@@ -66,7 +67,7 @@ class Pairs:
 
         One block goes back to the system as one; a block for each group would leave holes too small for a gradient.
         """
-        return None if w is None else x.new_empty(len(self.flat), x.shape[1], w.shape[-1])
+        return None if w is None else in_large_pages(x.new_empty(len(self.flat), x.shape[1], w.shape[-1]))
 
     def matrices(self, w: Tensor | None) -> list:
         """Return the matrices of w (r c e) as a view for every group, g c e; None for each without a weight."""
