@@ -1,6 +1,9 @@
 """The identities of the chapter "Making it fit", on random sizes, against programs that are run and watched."""
 
+import re
+from itertools import product
 from math import ceil, isclose
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -246,3 +249,30 @@ def test_a_tile_moves_rows_and_scores_only(shape, c, e, t):
         stored = sum(x.numel() for x in (w_q[r], w_k[r], f[i], f[j], q, k, q, k, (q * k).sum(-1)))
         assert read == 2 * c * e * ceil(m / t) + 2 * m * c + m
         assert stored == 2 * c * e + 2 * m * c + 4 * m * e + m
+
+
+@pytest.mark.identity("eq-fit-tile")
+@given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(1, 6))
+def test_loads_of_a_tile_for_each_multiply_add(r, v, down, right, inner):
+    x, w = random(r * down, inner), random(inner, 2 * v * right)
+    y, loads, steps = torch.zeros(len(x), w.shape[1], dtype=x.dtype), 0, 0
+    for rows, columns in product(torch.arange(len(x)).split(r), torch.arange(w.shape[1]).split(2 * v)):
+        held = torch.zeros(r, v, 2, dtype=x.dtype)
+        for c in range(inner):
+            vectors = list(w[c, columns].view(v, 2))
+            numbers = list(x[rows, c])
+            loads += len(vectors) + len(numbers)
+            for (i, number), (j, vector) in product(enumerate(numbers), enumerate(vectors)):
+                held[i, j] += number * vector
+                steps += 1
+        y[rows[:, None], columns] = held.flatten(1)
+    assert_close(y, x @ w)
+    assert isclose(loads / steps, 1 / r + 1 / v)
+
+
+def test_the_tile_in_c_is_the_best_for_sixteen_registers():
+    """Sums, vectors and one number are in registers at once; of all that fit, the tile has the fewest loads."""
+    header = (Path(functional.__file__).parent / "compiled_products.h").read_text()
+    tall, wide = (int(re.search(rf"#define {name} (\d+)", header)[1]) for name in ("TALL", "WIDE"))
+    fitting = [(r, v) for r in range(1, 17) for v in range(1, 17) if r * v + v + 1 <= 16]
+    assert min(fitting, key=lambda tile: 1 / tile[0] + 1 / tile[1]) == (tall, wide)

@@ -63,10 +63,10 @@ def assert_near(found, expected, bound=2e-5):
 @given(rel=tables(), heads=st.integers(1, 3), relative=st.sets(st.sampled_from("qkv")), b=st.integers(1, 4),
        c=st.integers(1, 30), d=st.integers(1, 20), d_v=st.integers(1, 20), slots=st.integers(1, 4),
        room=st.sampled_from([0, 2**62]))
-@example(offsets((2, 3), cls=True), 3, set("qkv"), 70, 8, 8, 8, 2, 0)           # a pair has more rows than a chunk
-@example(offsets((2, 3), cls=True), 3, set("qkv"), 70, 8, 8, 8, 2, 2**62)
-@example(shared(9), 1, set("qkv"), 3, 24, 24, 48, 3, 2**62)                     # one relation, several chunks
-@example(shared(9), 2, set("qkv"), 3, 16, 13, 21, 1, 0)                         # every width of a panel of columns
+@example(offsets((2, 3), cls=True), 3, set("qkv"), 140, 8, 8, 8, 2, 0)           # a pair has more rows than a chunk
+@example(offsets((2, 3), cls=True), 3, set("qkv"), 140, 8, 8, 8, 2, 2**62)
+@example(shared(9), 1, set("qkv"), 7, 24, 24, 48, 3, 2**62)                     # one relation, several chunks
+@example(shared(9), 2, set("qkv"), 7, 16, 13, 21, 1, 0)                         # every width of a panel of columns
 def test_compiled_equals_the_definition(rel, heads, relative, b, c, d, d_v, slots, room):
     torch.set_num_threads(slots)
     args = operator(rel, heads, relative, b, c, d, d_v)
@@ -204,3 +204,12 @@ def test_without_a_compiler_it_says_so(compiler, message, tmp_path, monkeypatch)
     assert not list((tmp_path / "translution").iterdir()) and not compiled.available(torch.ones(1))
     with definition():
         assert fn.translution(*operator(offsets(3))).isfinite().all()
+
+
+@needs_compiler
+def test_a_place_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(file))
+    with pytest.raises(RuntimeError, match=f"cannot write to {file}.*XDG_CACHE_HOME"):
+        compiled._library.__wrapped__()

@@ -9,7 +9,7 @@
 
 #include "compiled_products.h"
 
-#define ROWS 64         /* rows of a chunk: a few of them stay in the second cache, whatever a relation has */
+#define ROWS 128        /* rows of a chunk: a few of them stay in the second cache, whatever a relation has */
 
 typedef struct {
     size n, batch, heads, threads;

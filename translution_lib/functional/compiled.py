@@ -33,7 +33,8 @@ def forced(on: bool = True) -> Iterator[None]:
     """Take the compiled form inside for every tensor that it can serve; with ``on=False`` for none, as outside.
 
     Raises:
-        RuntimeError: there is no C compiler (``cc``, or the one that ``CC`` names), or it refuses the source.
+        RuntimeError: there is no C compiler (``cc``, or the one that ``CC`` names), it refuses the source, or there is
+            no place for what it makes.
     """
     if on:
         _library()
@@ -60,8 +61,11 @@ def _library() -> ctypes.CDLL:
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "translution"
     library = folder / f"compiled-{key}.so"
     if not library.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        _compile(flags, library)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _compile(flags, library)
+        except OSError as e:
+            raise RuntimeError(f"compiled.forced() cannot write to {folder} ({e}); XDG_CACHE_HOME names another") from e
     loaded = ctypes.CDLL(str(library))
     loaded.translution_room.restype = ctypes.c_ssize_t
     return loaded
