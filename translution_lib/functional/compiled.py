@@ -1,4 +1,4 @@
-"""The grouped product in C, for processors: one loop over the relations where torch takes some thirty calls each.
+"""The grouped product in C, for processors: one loop over the relations where torch takes some seventy calls a group.
 
 It serves float32 tensors of the CPU inside ``with forced():``, which compiles ``compiled.c`` on first use, in seconds,
 with the system's own C compiler; nothing is compiled, looked for or loaded before. Sums are those of the grouped
