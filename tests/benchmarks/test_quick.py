@@ -53,7 +53,7 @@ def test_a_record_is_whole(name):
     assert record["benchmark"] == name.replace("_", "-") and record["schema"] == 1
     assert {"status", "parameters", "versions", "threads", "ceilings", "processor"} <= set(record)
     assert {row["kind"] for row in record["rows"]} == KINDS[name]
-    assert all(row["status"] == "measured" or "compiled" in row["form"] and not IN_C
+    assert all(row["status"] == "measured" or "compiled" in row.get("form", "") and not IN_C
                for row in [record["ceilings"], *record["rows"]])
     assert len(printed.splitlines()) >= len(record["rows"])
 
@@ -78,10 +78,8 @@ def test_the_forms_of_a_layer_agree():
     found = {row["form"]: row for row in record["rows"]}
     assert set(found) == {"literal", "grouped", "kept", "compiled", "compiled_kept", "self-attention", "products"}
     assert all(found[form]["disagreement"] < 2e-3 for form in ("literal", "kept"))
-    if IN_C:
-        assert all(found[form]["disagreement"] < 2e-3 for form in ("compiled", "compiled_kept"))
-    else:
-        assert "C compiler" in found["compiled"]["reason"]
+    for row in (found["compiled"], found["compiled_kept"]):
+        assert row["disagreement"] < 2e-3 if row["status"] == "measured" else "compiled.forced()" in row["reason"]
     assert set(found["products"]["mm"]) == {"forward", "rows", "matrix", "together"}
     assert {"grouped_gflops", "kept_share_of_mm", "literal_over_grouped_time"} <= set(record["summary"])
 

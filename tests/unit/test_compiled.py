@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from functools import cache
 from unittest import mock
 
 import pytest
@@ -14,6 +15,7 @@ from translution_lib import definition, offsets, pairs, shared
 from translution_lib import functional as fn
 from translution_lib.functional import compiled, grouped
 from translution_lib.functional.grouped import pair_scores, pair_values
+from translution_lib.functional.groups import pairs_on
 
 NAMES = ["scores", "scores_backward", "values", "values_backward"]
 needs_compiler = pytest.mark.skipif(   # in CI there has to be one
@@ -156,7 +158,8 @@ def test_what_it_takes():
     assert not compiled.available(x)
     with compiled.forced():
         assert compiled.available(x, None, torch.nn.Parameter(x))
-        assert not any(compiled.available(x, y) for y in (x.double(), x.bfloat16(), x.to("meta"), x[:0]))
+        other = x.double(), x.bfloat16(), x.to("meta"), x[:0], torch._neg_view(x), torch._efficientzerotensor(2)
+        assert not any(compiled.available(x, y) for y in other)
         with compiled.forced(False):
             assert not compiled.available(x)
         assert compiled.available(x)
@@ -183,8 +186,8 @@ def test_it_is_compiled_once_and_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     compiled._library.__wrapped__()
     (made,) = (tmp_path / "translution").iterdir()
-    monkeypatch.setenv("CC", "no-such-compiler")
-    compiled._library.__wrapped__()
+    with mock.patch.object(compiled, "_compile", side_effect=AssertionError("compiled again")):
+        compiled._library.__wrapped__()
     assert made.suffix == ".so" and [made] == list((tmp_path / "translution").iterdir())
 
 
@@ -213,3 +216,85 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(file))
     with pytest.raises(RuntimeError, match=f"cannot write to {file}.*XDG_CACHE_HOME"):
         compiled._library.__wrapped__()
+
+
+@needs_compiler
+def test_a_file_that_is_no_library_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    empty = mock.Mock(side_effect=lambda flags, library: library.touch())
+    with mock.patch.object(compiled, "_compile", empty), \
+            pytest.raises(RuntimeError, match=f"cannot load {tmp_path}/translution/compiled-.*too short"):
+        compiled._library.__wrapped__()
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", ["DEFAULT", "AVX2"])
+def test_other_processors_and_compilers(kind, tmp_path, monkeypatch):
+    """Without the instructions of AVX, and without a compiler's exchange of numbers among vectors."""
+    if kind == "AVX2" and not torch.backends.cpu.get_cpu_capability().startswith("AVX"):
+        pytest.skip("no AVX here")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CC", f"{os.environ.get('CC') or 'cc'} -DWITHOUT_SHUFFLES")
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: kind)
+    args = operator(offsets((2, 3), cls=True), heads=2, b=5, c=35, d=19, d_v=12)
+    with mock.patch.object(compiled, "_library", cache(compiled._library.__wrapped__)), compiled.forced():
+        found = and_gradients(fn.translution, args)
+    assert_near(found, and_gradients(fn.translution_definition, doubled(args)))
+
+
+@needs_compiler
+@pytest.mark.parametrize("room", [0, 2**62], ids=["again", "kept"])
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("forward", [True, False])
+def test_forward_inside_and_backward_outside_and_the_reverse(forward, heads, room):
+    """What one form keeps, the other reads."""
+    args = operator(offsets((2, 3), cls=True), heads)
+    with mock.patch.object(grouped, "KEEP_BYTES", room):
+        with compiled.forced(forward):
+            y = fn.translution(*args)
+        with compiled.forced(not forward):
+            found = torch.autograd.grad(y.square().sum(), args[:4])
+    exact = doubled(args)
+    assert_near(found, torch.autograd.grad(fn.translution_definition(*exact).square().sum(), exact[:4]), 1e-4)
+
+
+@needs_compiler
+@pytest.mark.usefixtures("plain_types")
+def test_what_does_not_fit_is_refused_before_c_reads_it():
+    """A pointer has no shape: a smaller table would be read and written beyond its end."""
+    rel = offsets(4)
+    x, w_q, w_k, w_v, *_ = operator(rel, b=3)
+    alpha = torch.rand(3, 2, 4, 4)
+    wrong = [(alpha[:1], x, w_v), (alpha[..., :2, :2], x, w_v), (alpha, x, w_v[:3]), (alpha, x, w_v[:, :2]),
+             (torch.rand(3, 3, 4, 4), x, w_v)]
+    with compiled.forced():
+        for given in wrong:
+            with pytest.raises(ValueError, match="operands must fit a table of 4 tokens and 7 relations"):
+                pair_values(*given, rel)
+        for given in ((x, x, w_q, w_k[..., :4], rel, 2), (x, x[:, :3], w_q, w_k, rel, 2), (x, x, w_q, w_k, rel, 3)):
+            with pytest.raises(ValueError, match="operands must fit"):
+                pair_scores(*given)
+    with pytest.raises(ValueError, match=r"alpha must have the shape \(3, heads, 4, 4\), got \(1, 2, 4, 4\)"):
+        fn.translution_values(alpha[:1], x, w_v, rel)
+
+
+@needs_compiler
+def test_no_more_threads_than_relations():
+    """A thread without a relation would have a copy of the sums for nothing."""
+    torch.set_num_threads(4)
+    with mock.patch.object(compiled, "_shared", mock.Mock(wraps=compiled._shared)) as shared_by, compiled.forced():
+        and_gradients(fn.translution, operator(shared(5), relative="v"))
+    assert {call.args[2] for call in shared_by.call_args_list} == {1}
+
+
+@given(rel=tables(), slots=st.integers(1, 5))
+def test_every_relation_is_dealt_once_and_evenly(rel, slots):
+    found = pairs_on(rel, torch.device("cpu"))
+    relation, start, query, key, order, part = (a.tolist() for a in compiled._arrays(found, slots))
+    assert sorted(order) == list(range(len(relation))) and part[0] == 0 and part[-1] == len(order)
+    for k, r in enumerate(relation):
+        assert all(rel.index[i, j] == r for i, j in zip(query[start[k]:start[k + 1]], key[start[k]:start[k + 1]],
+                                                       strict=True))
+    sizes = [b - a for a, b in zip(start[:-1], start[1:], strict=True)]
+    loads = [sum(sizes[k] for k in order[a:b]) for a, b in zip(part[:-1], part[1:], strict=True)]
+    assert sum(loads) == len(found.flat) and max(loads) - min(loads) <= max(sizes)

@@ -134,12 +134,12 @@ static void back(const Plan *p, const Side *s, const Chunk *at, const float *row
 {
     float *dx = s->dx + at->thread * p->n * p->batch * s->c;
     if (s->w) {
-        const size matrix = at->relation * s->c * s->e;
+        const size begin = at->relation * s->c * s->e;
         if (at->first) {
-            prefetch(s->w + matrix, s->c * s->e);
-            pack(s->c, s->e, s->w + matrix, packed);
+            prefetch(s->w + begin, s->c * s->e);
+            pack(s->c, s->e, s->w + begin, packed);
         }
-        product(s->c, s->e, at->count, rows, 1, s->c, dy, 0, s->dw + matrix, !at->first);
+        product(s->c, s->e, at->count, rows, 1, s->c, dy, 0, s->dw + begin, !at->first);
         product(at->count, s->c, s->e, dy, s->e, 1, packed, 1, room, 0);
     }
     scatter(s->w ? room : dy, s->c, tokens(s, at), at->count, dx);
@@ -215,7 +215,7 @@ void translution_values_back(const Plan *p, const Side *v, const Side *sum, cons
             gather(sum->x, sum->c, tokens(sum, &at), at.count, g);
             dot(p, &at, g, project(v, &at, x, y, 1), v->e, d_alpha);
             per_head(p, &at, alpha, g, v->e, dy);
-            back(p, v, &at, x, dy, dy + 2 * step, y);
+            back(p, v, &at, x, dy, dy + step, y);
         }
     }
 }

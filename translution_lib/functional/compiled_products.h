@@ -6,6 +6,7 @@
 
 #define TALL 4          /* a tile of 4 rows by 3 vectors of 8: 12 sums, 3 factors and 1 number, 16 registers */
 #define WIDE 3
+_Static_assert(WIDE == 3, "panel() and product() cut columns by 24, 16 and 8");
 
 typedef float vec __attribute__((vector_size(32), aligned(4), may_alias));
 typedef ptrdiff_t size;
@@ -89,9 +90,16 @@ static void product(size m, size n, size k, const float *a, size ar, size ac, co
     }
 }
 
-/* Eight rows of eight numbers (i, j), the one stretch of memory n apart and the other m, exchanged. */
+#ifdef __has_builtin
+#if __has_builtin(__builtin_shufflevector) && !defined(WITHOUT_SHUFFLES)
+#define SHUFFLES        /* gcc has them from 12 on */
+#endif
+#endif
+
+/* Transpose eight rows of eight numbers: rows of b lie n apart, those of out m. */
 static void exchange(const float *b, size n, float *out, size m)
 {
+#ifdef SHUFFLES
     vec x[8], y[8];
     TILE_LOOP for (int i = 0; i < 8; i++)
         x[i] = *(const vec *)(b + i * n);
@@ -107,6 +115,11 @@ static void exchange(const float *b, size n, float *out, size m)
         *(vec *)(out + i * m) = __builtin_shufflevector(x[i], x[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
         *(vec *)(out + (i + 4) * m) = __builtin_shufflevector(x[i], x[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
     }
+#else
+    for (int i = 0; i < 8; i++)
+        for (int j = 0; j < 8; j++)
+            out[j * m + i] = b[i * n + j];
+#endif
 }
 
 /* Bᵀ (k n) of B (n k), panel by panel: the columns of a panel lie side by side. */

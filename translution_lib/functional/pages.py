@@ -9,7 +9,7 @@ from torch import Tensor
 
 PAGE = 2**21
 LEAST = 2**25
-"""Blocks of this size the C library takes from the system one by one, and gives back whole when they are freed."""
+"""From this size on, glibc's defaults take a block from the system by itself, and give it back when it is freed."""
 
 
 def in_large_pages(x: Tensor) -> Tensor:

@@ -74,6 +74,9 @@ def translution_values(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"
     """Return Σ_j α_ij f_j W^v[relation of ij]; head h weights the h-th slice of the channels."""
     check_tokens(x, relations.n)
     check_weight("w_v", w_v, x.shape[2], relations.count)
+    if alpha.ndim != 4 or alpha.shape != (len(x), alpha.shape[1], relations.n, relations.n):
+        raise ValueError(f"alpha must have the shape ({len(x)}, heads, {relations.n}, {relations.n}), "
+                         f"got {tuple(alpha.shape)}")
     check_heads(alpha.shape[1], w_v.shape[-1])
     if w_v.ndim == 3:
         return pair_values(alpha, x, w_v, relations)
