@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from functools import cache
@@ -10,6 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+
+from translution_lib.functional import compiled
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = {
@@ -23,7 +24,7 @@ KINDS = {
 }
 
 
-IN_C = bool(os.environ.get("CC") or shutil.which("cc") or os.environ.get("CI"))   # in CI there has to be a compiler
+IN_C = bool(compiled._compiler() or os.environ.get("CI"))   # in CI there has to be a compiler
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 each = pytest.mark.parametrize("name", KINDS)
 

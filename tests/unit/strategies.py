@@ -109,6 +109,11 @@ def operators(draw) -> dict:
             "relations": rel, "heads": heads}
 
 
+def doubled(args: list) -> list:
+    """Return arguments of an operator with its tensors in float64."""
+    return [a.detach().double().requires_grad_() if isinstance(a, torch.Tensor) else a for a in args]
+
+
 def normal(seed: int, *shape: int) -> torch.Tensor:
     """Return Gaussian numbers of the default type that depend on the seed alone."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))

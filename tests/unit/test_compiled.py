@@ -10,7 +10,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.unit.strategies import EVERY, build, gradients, tables
+from tests.unit.strategies import EVERY, build, doubled, gradients, tables
 from translution_lib import definition, offsets, pairs, shared
 from translution_lib import functional as fn
 from translution_lib.functional import compiled, grouped
@@ -19,7 +19,7 @@ from translution_lib.functional.groups import pairs_on
 
 NAMES = ["scores", "scores_backward", "values", "values_backward"]
 needs_compiler = pytest.mark.skipif(   # in CI there has to be one
-    not (os.environ.get("CC") or shutil.which("cc") or os.environ.get("CI")), reason="no C compiler")
+    not (compiled._compiler() or os.environ.get("CI")), reason="no C compiler")
 
 
 @pytest.fixture(autouse=True)
@@ -40,10 +40,6 @@ def operator(rel, heads=2, relative="qkv", b=2, c=9, d=5, d_v=4, seed=5):
 
     x = torch.randn(b, rel.n, c, generator=g).requires_grad_()
     return [x, weight("q", heads * d), weight("k", heads * d), weight("v", heads * d_v), rel, heads]
-
-
-def doubled(args):
-    return [a.detach().double().requires_grad_() if isinstance(a, torch.Tensor) else a for a in args]
 
 
 def and_gradients(function, args):

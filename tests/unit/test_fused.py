@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.strategies import tables
+from tests.unit.strategies import doubled, tables
 from translution_lib import functional as fn
 from translution_lib import offsets, pairs, shared
 from translution_lib.functional import fused
@@ -52,10 +52,6 @@ def operator(table, heads, relative, b, c, d, d_v, dtype=torch.float32):
 
     x = torch.randn(b, rel.n, c, generator=g).to(DEVICE, dtype).requires_grad_()
     return [x, weight("q", heads * d), weight("k", heads * d), weight("v", heads * d_v), rel, heads]
-
-
-def doubled(args):
-    return [a.detach().double().requires_grad_() if isinstance(a, torch.Tensor) else a for a in args]
 
 
 def and_gradients(y, inputs):

@@ -26,9 +26,10 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from translution_lib.functional.groups import Pairs
+from translution_lib.functional.switch import Switch
 
 SOURCES = [Path(__file__).with_name(name) for name in ("compiled.c", "compiled_products.h")]
-_forced: list[bool] = []    # innermost last; no context variable, since autograd may run backward in its own thread
+_forced = Switch()
 
 
 @contextmanager
@@ -41,18 +42,13 @@ def forced(on: bool = True) -> Iterator[None]:
     """
     if on:
         _library()
-    _forced.append(on)
-    try:
+    with _forced.to(on):
         yield
-    finally:
-        _forced.pop()
 
 
 def available(*tensors: Tensor | None) -> bool:
     """Whether the compiled form takes these operands: inside :func:`forced`, float32 and on the CPU, none empty."""
-    if _forced[-1:] != [True]:
-        return False
-    return all(_dense(t) for t in tensors if t is not None)
+    return bool(_forced) and all(_dense(t) for t in tensors if t is not None)
 
 
 def _dense(t: Tensor) -> bool:
@@ -83,9 +79,14 @@ def _library() -> ctypes.CDLL:
     return loaded
 
 
+def _compiler() -> str | None:
+    """Return the command of a C compiler, if there is one."""
+    return os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+
+
 def _compile(flags: list[str], library: Path) -> None:
     """Write the library beside its place first: other processes see it whole or not at all."""
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    compiler = _compiler()
     if not compiler:
         raise RuntimeError("compiled.forced() needs a C compiler with OpenMP (gcc or clang), as `cc` or in CC; "
                            "none was found")

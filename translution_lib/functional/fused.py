@@ -17,10 +17,11 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from translution_lib.functional.schedule import Schedule, schedule
+from translution_lib.functional.switch import Switch
 from translution_lib.relations import Relations
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
-_forced: list[bool] = []    # innermost last; no context variable, since autograd runs CUDA's backward in its own thread
+_forced = Switch()
 
 
 @contextmanager
@@ -34,17 +35,14 @@ def forced(on: bool = True) -> Iterator[None]:
     """
     if on and not (_interpreted() or (_kernels() and torch.cuda.is_available())):
         raise RuntimeError("fused.forced() needs Triton and a GPU, or TRITON_INTERPRET=1 set before the first import")
-    _forced.append(on)
-    try:
+    with _forced.to(on):
         yield
-    finally:
-        _forced.pop()
 
 
 def available(*tensors: Tensor | None) -> bool:
     """Whether the fused form takes these operands: inside :func:`forced`, one supported type, on one device."""
     given = [t for t in tensors if t is not None]
-    if _forced[-1:] != [True] or not all(type(t) in (Tensor, Parameter) for t in given):
+    if not _forced or not all(type(t) in (Tensor, Parameter) for t in given):
         return False
     if len({(t.dtype, t.device) for t in given}) != 1 or given[0].dtype not in TYPES:
         return False
