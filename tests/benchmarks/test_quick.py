@@ -95,7 +95,7 @@ def test_the_pages_of_a_step_are_counted():
 def test_large_pages_are_asked_for_before_anything_is_measured():
     code = ("import os, sys; from unittest.mock import patch; import measuring as m; sys.argv[1:] = ['--huge-pages']; "
             "task = lambda *a: print(os.environ['THP_MEM_ALLOC_ENABLE']) or {'status': 'measured'}; "
-            "patch.object(m, 'run_task', task).start(); "
+            "patch.object(m.Worker, 'run', task).start(); "
             "m.main('x', m.parser(None), lambda a: [], None, lambda r: print(r['parameters']['huge_pages']))")
     assert evaluate(code) == "1\nTrue\n"
 
