@@ -207,6 +207,36 @@ def print_record(run: Annotated[str, typer.Argument(help="name of a run, its beg
     typer.echo(f"\nexecuted notebook: {copy if copy.exists() else 'none'}")
 
 
+@app.command()
+def card(minutes: Annotated[float, typer.Option(help="how long the session may take")] = 25.0,
+         out: Annotated[str, typer.Option(help="folder for what is found")] = "",
+         data_root: DataRoot = "", results: Results = "results",
+         again: Annotated[bool, typer.Option("--continue", help="go on where an earlier session ended")] = False,
+         authors: Annotated[str, typer.Option(help="folder of the authors' code, to time their layer beside ours")] = "",
+         plan: Annotated[str, typer.Option(help="what to do; by default notebooks/card.yaml")] = "",
+         rehearse: Annotated[bool, typer.Option(help="tiny sizes on the processor, to see that all of it works")] = False,
+         bring: Annotated[str, typer.Option("--import", help="check a session's folder and put it into the results")] = "",
+         ) -> None:
+    """Make the most of a graphics card that is at hand for half an hour; or bring home what was found there."""
+    from translution_lib.experiments.card.home import bring_home
+    from translution_lib.experiments.card.plan import read_plan, rehearsal
+    from translution_lib.experiments.card.session import Session, folder_for
+
+    with usage():
+        if bring:
+            brought = bring_home(bring, results or "results")
+            typer.echo(report.brought(brought))
+            return
+        chosen_plan = rehearsal(read_plan(plan or None)) if rehearse else read_plan(plan or None)
+        session = Session(chosen_plan, folder_for(out, again), minutes, "cpu" if rehearse else "cuda", data_root,
+                          Path(results), again, authors)
+    try:
+        session.run()
+    except Interrupted as stopped:
+        raise typer.Exit(stopped.exit_code) from None
+    typer.echo(session.summary())
+
+
 def main() -> None:
     """The command."""
     app()
