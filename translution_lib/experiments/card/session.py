@@ -27,7 +27,7 @@ from translution_lib.experiments.grids.execute import placed
 from translution_lib.experiments.grids.files import home
 from translution_lib.experiments.grids.report import duration
 from translution_lib.experiments.grids.status import DONE
-from translution_lib.experiments.kinds import AnyConfig, kind_of
+from translution_lib.experiments.kinds import IMAGES, AnyConfig, kind_of
 from translution_lib.experiments.signals import Interrupted
 from translution_lib.experiments.together import Done, Task, run_together
 
@@ -62,6 +62,7 @@ class Session:
     again: bool = False
     authors: str = ""
     rates: dict[str, float] = field(default_factory=dict)
+    sets: dict[str, bool] = field(default_factory=dict)
     failed: list[dict[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -186,8 +187,21 @@ class Session:
             return []
         experiment = kind_of(configs[0]).name
         here = {json.loads(line)["name"] for _, line in lines(self.folder.path, f"{experiment}.jsonl")}
-        return [config for config in configs if config.name not in here
+        return [config for config in configs if config.name not in here and self.at_hand(config)
                 and status(config, self.results / experiment).state != DONE]
+
+    def at_hand(self, config: AnyConfig) -> bool:
+        """Whether the run's data can be read; each set is tried once, by its first examples."""
+        if config.data not in self.sets:
+            few = {"train_samples": 1, "test_samples": 1} if kind_of(config) is IMAGES else {}
+            own = {**config.model_dump(), **few, "device": "cpu", "precision": "float32", "data_root": self.data_root}
+            try:
+                kind_of(config).load(type(config).of(own))
+                self.sets[config.data] = True
+            except (ValueError, OSError) as error:
+                self.sets[config.data] = False
+                self.fail(f"data {config.data}", str(error))
+        return self.sets[config.data]
 
     def together(self, entry: Entry, configs: Sequence[AnyConfig]) -> list[AnyConfig]:
         """Run what can end in time, many at once; what was not begun."""
