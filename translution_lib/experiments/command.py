@@ -214,6 +214,7 @@ def card(minutes: Annotated[float, typer.Option(help="how long the session may t
          again: Annotated[bool, typer.Option("--continue", help="go on where an earlier session ended")] = False,
          authors: Annotated[str, typer.Option(help="folder of the authors' code, to time their layer beside ours")] = "",
          plan: Annotated[str, typer.Option(help="what to do; by default notebooks/card.yaml")] = "",
+         device: Annotated[str, typer.Option(help='"cuda", or "cpu" for a plan at tiny sizes')] = "cuda",
          rehearse: Annotated[bool, typer.Option(help="tiny sizes on the processor, to see that all of it works")] = False,
          bring: Annotated[str, typer.Option("--import", help="check a session's folder and put it into the results")] = "",
          ) -> None:
@@ -228,7 +229,7 @@ def card(minutes: Annotated[float, typer.Option(help="how long the session may t
             typer.echo(report.brought(brought))
             return
         chosen_plan = rehearsal(read_plan(plan or None)) if rehearse else read_plan(plan or None)
-        session = Session(chosen_plan, folder_for(out, again), minutes, "cpu" if rehearse else "cuda", data_root,
+        session = Session(chosen_plan, folder_for(out, again), minutes, "cpu" if rehearse else device, data_root,
                           Path(results), again, authors)
     try:
         session.run()
