@@ -175,18 +175,24 @@ class CudaCapture:
 
     def __call__(self, work: Work) -> Work:
         """What launches again the work that the function `work` launches."""
-        here, graph, constants = torch.cuda.current_stream(self.device), torch.cuda.CUDAGraph(), Constants(self.device)
+        here = torch.cuda.current_stream(self.device)
         self.stream.wait_stream(here)
-        with torch.cuda.device(self.device), torch.cuda.stream(self.stream):
-            for _ in range(WARM_UP):
-                work()
-            with constants.noted():
-                work()
-            with refusing_to_wait(), constants.handed_out():
-                work()
-            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream), constants.handed_out():
-                work()
-        here.wait_stream(self.stream)
+        try:
+            with torch.cuda.device(self.device), torch.cuda.stream(self.stream):
+                return self._captured(work)
+        finally:
+            here.wait_stream(self.stream)
+
+    def _captured(self, work: Work) -> Work:
+        graph, constants = torch.cuda.CUDAGraph(), Constants(self.device)
+        for _ in range(WARM_UP):
+            work()
+        with constants.noted():
+            work()
+        with refusing_to_wait(), constants.handed_out():
+            work()
+        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream), constants.handed_out():
+            work()
         return Played(graph, constants)
 
 
