@@ -15,8 +15,9 @@ from pydantic import ValidationError
 from translution_lib.experiments import environment
 from translution_lib.experiments.card.folder import BENCHMARKS, RECORDS, SESSION, lines, read_session
 from translution_lib.experiments.files import write_atomically
+from translution_lib.experiments.grids.gathering import gather
 from translution_lib.experiments.kinds import kind_named
-from translution_lib.experiments.records import Record, gather
+from translution_lib.experiments.records import Record
 
 BENCHMARK_FIELDS = {"benchmark": str, "status": str, "rows": list, "parameters": dict, "processor": str, "source": dict}
 
