@@ -44,7 +44,7 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
     p.add_argument("--dtype", choices=DTYPES, default="float32", help="bfloat16 runs under autocast")
     p.add_argument("--huge-pages", action="store_true", help="memory in pages of 2 MiB, where the system grants them")
     p.add_argument("--quick", action="store_true", help="tiny sizes: shows that the command works, measures nothing")
-    p.add_argument("--limit", type=float, default=0, help="end after so many seconds, with the rows that are measured by then")
+    p.add_argument("--limit", type=float, default=0, help="end after so many seconds, with what is measured by then")
     p.add_argument("--write", type=Path, help="file for the record")
     return p
 
@@ -139,6 +139,7 @@ class Worker:
             return {"status": "failed", "reason": "the process ended without an answer"}
 
     def start(self) -> None:
+        """Start a process."""
         context = multiprocessing.get_context("forkserver" if sys.platform != "win32" else "spawn")
         context.set_forkserver_preload(["torch", "translution_lib", "translution_lib.experiments"])
         self.pipe, there = context.Pipe()
@@ -147,6 +148,7 @@ class Worker:
         there.close()                                               # so that a process that dies ends the wait
 
     def stop(self) -> None:
+        """End the process, if there is one."""
         if self.process is not None:
             self.process.kill()                                     # it has nothing to lose, and may hang
             self.process.join()

@@ -236,13 +236,14 @@ def test_the_digest_of_a_commit_is_that_of_its_files(tmp_path):
     head = environment.git(ROOT, "rev-parse", "HEAD")
     if head is None:
         pytest.skip("no git repository here")
-    subprocess.run(["git", "-C", str(ROOT), "worktree", "add", "-q", "--detach", str(tmp_path / "tree"), head], check=True)
+    tree = tmp_path / "tree"
+    subprocess.run(["git", "-C", str(ROOT), "worktree", "add", "-q", "--detach", str(tree), head], check=True)
     try:
-        assert digest_of(head) == environment.digest(tmp_path / "tree" / "translution_lib")
-        (tmp_path / "tree" / "translution_lib" / "new.py").write_text("")
-        assert digest_of(head) != environment.digest(tmp_path / "tree" / "translution_lib")
+        assert digest_of(head) == environment.digest(tree / "translution_lib")
+        (tree / "translution_lib" / "new.py").write_text("")
+        assert digest_of(head) != environment.digest(tree / "translution_lib")
     finally:
-        subprocess.run(["git", "-C", str(ROOT), "worktree", "remove", "--force", str(tmp_path / "tree")], check=True)
+        subprocess.run(["git", "-C", str(ROOT), "worktree", "remove", "--force", str(tree)], check=True)
     with pytest.raises(ValueError, match="not known here"):
         digest_of("0" * 40)
 

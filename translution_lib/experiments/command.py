@@ -224,11 +224,11 @@ def card(minutes: Annotated[float, typer.Option(help="how long the session may t
          out: Annotated[str, typer.Option(help="folder for what is found")] = "",
          data_root: DataRoot = "", results: Results = "results",
          again: Annotated[bool, typer.Option("--continue", help="go on where an earlier session ended")] = False,
-         authors: Annotated[str, typer.Option(help="folder of the authors' code, to time their layer beside ours")] = "",
+         authors: Annotated[str, typer.Option(help="folder of the authors' code, whose layer is timed too")] = "",
          plan: Annotated[str, typer.Option(help="what to do; by default notebooks/card.yaml")] = "",
          device: Annotated[str, typer.Option(help='"cuda", or "cpu" for a plan at tiny sizes')] = "cuda",
-         rehearse: Annotated[bool, typer.Option(help="tiny sizes on the processor, to see that all of it works")] = False,
-         bring: Annotated[str, typer.Option("--import", help="check a session's folder and put it into the results")] = "",
+         rehearse: Annotated[bool, typer.Option(help="all of it on the processor, at tiny sizes")] = False,
+         bring: Annotated[str, typer.Option("--import", help="check a session's folder and put it into records")] = "",
          ) -> None:
     """Make the most of a graphics card that is at hand for half an hour; or bring home what was found there."""
     from translution_lib.experiments.card.home import bring_home

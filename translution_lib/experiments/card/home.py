@@ -1,4 +1,4 @@
-"""A session's folder comes home: everything in it is checked, then everything is put into the results, or nothing is."""
+"""A session's folder comes home: all of it is checked, then all of it is put into the results, or nothing is."""
 
 import hashlib
 import io

@@ -1,7 +1,7 @@
 """Seconds of a training example on a device, model by model, in a process of its own.
 
-Reads lines of JSON with an experiment and the parameters of a run, writes a line with the seconds for each: a model that
-takes the process down with it takes no other's answer along.
+Reads lines of JSON with an experiment and the parameters of a run, and writes a line with the seconds for each: a model
+that takes the process down with it takes no other's answer along.
 """
 
 import json

@@ -143,5 +143,6 @@ def plain(value: Any) -> str:
 def brought(found: Any) -> str:
     """What a session's folder has brought, grid by grid."""
     parts = [f"{len(records)} of {grid}" for (_, grid), records in found.records.items()]
+    failed = [one["what"] for one in found.session.get("failed", [])]
     return "\n".join([f"runs: {', '.join(parts) or 'none'}", f"benchmarks: {', '.join(found.benchmarks) or 'none'}",
-                      f"failed there: {', '.join(one['what'] for one in found.session.get('failed', [])) or 'nothing'}"])
+                      f"failed there: {', '.join(failed) or 'nothing'}"])
