@@ -315,6 +315,11 @@ def test_a_file_that_is_cut_makes_no_run_missing(folder, grids):
         read_records(folder)
 
 
+def test_a_file_that_cannot_be_read_makes_no_run_missing(folder):
+    (folder / "b.jsonl").mkdir()  # as good as a file without the right to read it, also for the superuser
+    assert status(configured(), folder).detail == f"{folder / 'b.jsonl'}: cannot be read (Is a directory)"
+
+
 def test_a_line_twice_is_one_record_and_in_two_files_it_is_damage(folder, grids):
     damaged(folder, grids, lambda line: line + b"\n" + line)
     assert read_records(folder) == sorted(SIX, key=lambda one: one.name)
