@@ -1,13 +1,12 @@
 """Gathering: every record is found before, during and after it, wherever it is killed; what is damaged is said."""
 
 import json
-import os
-import random
 import time
 
 import pytest
 
 import translution_lib
+from tests.experiments.forge import wait_until
 from translution_lib.experiments import ImageClassificationConfig, Record, lock, read_records
 from translution_lib.experiments.files import lock_file
 from translution_lib.experiments.grids import gather, gathering, plan, status
@@ -187,80 +186,39 @@ def test_a_record_that_is_made_again_while_it_is_gathered_stays_loose(folder, gr
     assert all_there(folder, [again, *SIX[1:]]) and not list(folder.glob("*.json"))
 
 
-def child(work):
-    """A process that ends with 0 after its work."""
-    if pid := os.fork():
-        return pid
-    try:
-        work()
-        os._exit(0)
-    except BaseException as error:
-        print(type(error), error)
-        os._exit(1)
-
-
-def ended(pid):
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def killed_at(step):
-    """Let this process die before one of its calls that change a folder; the calls are counted from 1."""
-    left = iter(range(step - 1, -1, -1))
-    for name in ("open", "fsync", "replace", "unlink"):
-        setattr(os, name, counted(getattr(os, name), left))
-
-
-def counted(call, left):
-    """A function that ends the process when none is left."""
-
-    def counting(*arguments, **options):
-        if next(left) == 0:
-            os._exit(9)
-        return call(*arguments, **options)
-
-    return counting
-
-
-def test_killed_at_any_step_nothing_is_lost_and_gathering_again_completes_it(folder, grids):
+def test_killed_at_any_step_nothing_is_lost_and_gathering_again_completes_it(folder, grids, forge):
     """Three lines are there, one of them is replaced, and three are new."""
     old, again = record(seed=2, loss=7.0), [record(seed=2), *SIX[1:]]
-    step, code = 0, 9
-    while code == 9:
+    step, codes = 0, [9]
+    while codes == [9]:
         step += 1
         for path in folder.iterdir():
             path.unlink()
         gather(folder, "b", [old, *SIX[1:3]], grids)
         names = loose(folder, [SIX[0], *SIX[3:]])
-        code = ended(child(lambda step=step, names=names: (killed_at(step), gather(folder, "b", names, grids))))
+        codes = forge.run("gather until", folder=str(folder), names=names, grids=str(grids), step=step)
         assert all_there(folder, again), step
         assert {one.name for one in places(folder)} == {one.name for one in again}
         gather(folder, "b", names, grids)
         assert list(content(folder)) == ["b.jsonl"] and all_there(folder, again), step
-    assert code == 0 and step > 10
+    assert codes == [0] and step > 10
 
 
-def test_several_processes_gather_and_make_records_at_once(folder, grids):
-    """All records are found at every moment; a run is made again meanwhile."""
+def test_several_processes_gather_and_make_a_record_at_once(folder, grids, forge):
+    """Whoever reads meanwhile finds every record."""
     many = [record(mixer, seed) for mixer in ("self-attention", "rotary", "translution") for seed in range(8)]
     names = loose(folder, many)
+    task = {"folder": str(folder), "names": names, "grids": str(grids), "config": {"processes": 4}}
 
-    def work(seed):
-        own = random.Random(seed)
-        for _ in range(20):
-            gather(folder, own.choice("bcd"), own.sample(names, 5), grids)
-
-    def make():
-        for k in range(20):
-            with lock.hold(lock_file(folder, names[0]), patience=30):
-                record(loss=float(k)).write(folder)
-
-    running = [child(lambda k=k: work(k)) for k in range(3)] + [child(make)]
-    while running:
+    def gathered():
         assert all(find(folder, name).record is not None for name in names)
-        running = [pid for pid in running if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-                   or ended(pid) != 0 and pytest.fail("a process has failed")]
+        return (folder / "d.jsonl").exists() and len(list(folder.glob("*.json"))) <= 1
+
+    with forge.begun("gather often", **task) as (pids, ended):
+        wait_until(gathered, seconds=60.0)
+        assert len(pids) == 4 and ended() == [0] * 4
     gather(folder, "b", names, grids)
-    assert all_there(folder, [record(loss=19.0), *many[1:]]) and not list(folder.glob("*.json"))
+    assert all_there(folder, [many[0].model_copy(update={"date": "time 19"}), *many[1:]])
     assert len(places(folder)) == len(many) == sum(file.count(b"\n") for file in content(folder).values())
 
 
@@ -313,6 +271,11 @@ def test_a_file_that_is_cut_makes_no_run_missing(folder, grids):
     assert states == {"done", "invalid"}
     with pytest.raises(ValueError, match="b.jsonl, line [34]: the file ends within this line"):
         read_records(folder)
+
+
+def test_a_file_that_cannot_be_read_makes_no_run_missing(folder):
+    (folder / "b.jsonl").mkdir()  # as good as a file without the right to read it, also for the superuser
+    assert status(configured(), folder).detail == f"{folder / 'b.jsonl'}: cannot be read (Is a directory)"
 
 
 def test_a_line_twice_is_one_record_and_in_two_files_it_is_damage(folder, grids):

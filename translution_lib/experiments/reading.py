@@ -6,7 +6,7 @@ otherwise it may be any run that has no record, so that nothing is run again bec
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -64,19 +64,18 @@ def find(folder: str | Path, name: str) -> Place | None:
 
 
 def places(folder: str | Path) -> list[Place]:
-    """All records in one folder in the order of their names, those without a name first."""
+    """All records in one folder."""
     own = [loose(path) for path in Path(folder).glob("*.json")]
-    found = {**lines_of(folder), **{one.name: one for one in own if one is not None}}
-    return sorted(found.values(), key=lambda one: f"{one.name}.json" if one.name else "")
+    return list({**lines_of(folder), **{one.name: one for one in own if one is not None}}.values())
 
 
-def all_places(folder: str | Path) -> Iterator[Place]:
-    """Those of `folder` and of the folders in it, except "benchmarks", which hold records of another kind."""
+def all_places(folder: str | Path) -> list[Place]:
+    """Those of `folder` and of the folders in it, in the order of folders and names, without those of benchmarks."""
     folder = Path(folder)
     files = [path for ending in ("*.json", f"*{LINES}") for path in folder.rglob(ending)]
     parents = {path.parent for path in files if "benchmarks" not in path.relative_to(folder).parts}
     found = [one for parent in parents for one in places(parent)]
-    return iter(sorted(found, key=lambda one: one.path.parent / f"{one.name}.json"))
+    return sorted(found, key=lambda one: one.path.parent / f"{one.name}.json")
 
 
 def read_records(folder: str | Path) -> list[Record]:
@@ -106,7 +105,11 @@ def loose(path: Path) -> Place | None:
 def lines_of(folder: str | Path) -> Mapping[str, Place]:
     """By name, the lines of all grids in a folder; under the empty name a damaged one without a name."""
     files = sorted(Path(folder).glob(f"*{LINES}"))
-    return merged(tuple((path, stamp(path)) for path in files))
+    try:
+        return merged(tuple((path, stamp(path)) for path in files))
+    except OSError as error:
+        path = Path(error.filename)
+        return {"": Place(path, 0, "", None, f"{path}: cannot be read ({error.strerror})")}
 
 
 def stamp(path: Path) -> Stamp:

@@ -38,7 +38,7 @@ def run(
         progress: show a bar of the training's steps, on a terminal.
 
     Raises:
-        ValueError: another process is at this run, its record is damaged, the folder cannot be written, no such notebook.
+        ValueError: another process is at this run, its record is damaged, the folder cannot be written, or no notebook.
         Failed: an error in the notebook, or no record at its end.
         Interrupted: a signal came; `exit_code` is what a shell expects.
     """
