@@ -144,7 +144,7 @@ def test_a_rehearsal_does_not_come_into_the_books_results(rehearsed):
 
 
 def test_a_damaged_folder_is_refused_or_brings_the_same(rehearsed, tmp_path):
-    """Bytes flipped, cut and repeated at random places: success with equal content, or a clear refusal and no trace."""
+    """Bytes flipped, cut and repeated at random places: success with equal content, or a refusal without a trace."""
     whole = tmp_path / "whole"
     bring_home(rehearsed, whole)
     expected = {path.relative_to(whole): path.read_bytes() for path in whole.rglob("*") if path.is_file()}
@@ -160,9 +160,9 @@ def test_a_damaged_folder_is_refused_or_brings_the_same(rehearsed, tmp_path):
             refused += 1
             assert str(error) and not results.exists()
             continue
-        found = {path.relative_to(results): path.read_bytes() for path in results.rglob("*") if path.is_file()}
-        assert set(found) <= set(expected)  # lines at the end may be missing; what is there is whole
-    assert refused > 30
+        for path in (path for path in results.rglob("*") if path.is_file()):  # a file may have been cut after a line
+            assert set(path.read_bytes().split(b"\n")) <= set(expected[path.relative_to(results)].split(b"\n"))
+    assert refused > 40
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:
@@ -211,7 +211,7 @@ def test_a_line_that_a_kill_cut_off_counts_for_nothing(tmp_path):
         file.write('{"name": "half')
     assert [line for _, line in lines(tmp_path / "found", RECORDS)] == ['{"name": "a"}']
     Folder(tmp_path / "found", again=True).add(RECORDS, '{"name": "b"}')
-    assert (tmp_path / "found" / RECORDS).read_text() == '{"name": "a"}\n{"name": "b"}\n'
+    assert [line for _, line in lines(tmp_path / "found", RECORDS)] == ['{"name": "a"}', '{"name": "b"}']
 
 
 def test_a_folder_refuses_what_it_cannot_carry(tmp_path):
@@ -221,7 +221,7 @@ def test_a_folder_refuses_what_it_cannot_carry(tmp_path):
     with pytest.raises(ValueError, match="2 lines"):
         folder.add(RECORDS, "a\nb")
     folder.say("y" * MOST)
-    assert list(tmp_path.iterdir()) == [tmp_path / RECORDS] or not (tmp_path / RECORDS).read_bytes()
+    assert not any(path.stat().st_size for path in tmp_path.iterdir())
 
 
 def test_a_card_that_cannot_be_looked_at_costs_the_look_alone(plan, tmp_path, monkeypatch):

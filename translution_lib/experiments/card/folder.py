@@ -1,8 +1,10 @@
 """The folder that a session on a card writes: few files, each whole at every moment, none too large to bring home."""
 
+import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,9 @@ MOST = 16 * 2**20
 class Folder:
     """Where a session writes.
 
-    `card.json` says how far the session is; a line of the others is one benchmark or one finished run. A line counts
-    when its newline is there: what a kill leaves of one is passed over, and cut off before the next is added.
+    `card.json` says how far the session is; a line of the others is one benchmark or one finished run, behind its
+    sha256. A line counts when its newline is there: what a kill leaves of one is passed over, and cut off before the
+    next is added.
 
     Args:
         path: of the folder; made if it is not there.
@@ -41,6 +44,7 @@ class Folder:
     def note(self, **facts: Any) -> None:
         """Add facts to `card.json`."""
         self.session.update(facts)
+        self.session["sha256"] = seal(self.session)
         text = json.dumps(self.session, indent=1, ensure_ascii=False) + "\n"
         write_atomically(self.path / SESSION, lambda partial: partial.write_text(text, encoding="utf-8"))
 
@@ -53,7 +57,7 @@ class Folder:
         """
         if "\n" in line:
             raise ValueError(f"line: got a text of {line.count(chr(10)) + 1} lines, expected one")
-        path, data = self.path / name, (line + "\n").encode()
+        path, data = self.path / name, f"{digest(line)}  {line}\n".encode()
         with open(path, "ab+") as file:
             whole = whole_bytes(file)
             if whole + len(data) > MOST:
@@ -65,10 +69,19 @@ class Folder:
 
     def say(self, text: str) -> None:
         """Add a line to the log; the log never stops a session."""
-        try:
-            self.add(LOG, " ".join(text.split()))
-        except OSError:
-            return
+        with suppress(OSError), open(self.path / LOG, "a", encoding="utf-8") as file:
+            if file.tell() < MOST - len(text) - 1:
+                file.write(" ".join(text.split()) + "\n")
+
+
+def digest(text: str) -> str:
+    """The sha256 of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def seal(session: Mapping[str, Any]) -> str:
+    """The sha256 of a session without its seal."""
+    return digest(json.dumps({name: session[name] for name in session if name != "sha256"}, sort_keys=True))
 
 
 def whole_bytes(file: Any) -> int:
@@ -81,17 +94,14 @@ def lines(folder: str | Path, name: str) -> Iterator[tuple[int, str]]:
     """The whole lines of a file and their numbers from 1; none where there is no file.
 
     Raises:
-        ValueError: a file that is not UTF-8.
+        ValueError: a line that is not what was written; the message names file and line.
     """
     path = Path(folder) / name
-    if not path.exists():
-        return
-    data = path.read_bytes()
-    try:
-        text = data[:data.rfind(b"\n") + 1].decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 at byte {error.start}") from None
-    yield from enumerate(text.split("\n")[:-1], 1)
+    for number, data in enumerate(path.read_bytes().split(b"\n")[:-1] if path.exists() else (), 1):
+        given, _, line = data.decode("utf-8", errors="replace").partition("  ")
+        if digest(line) != given:
+            raise ValueError(f"{path}, line {number}: damaged, its sha256 is another")
+        yield number, line
 
 
 def read_session(folder: str | Path) -> dict[str, Any]:
@@ -110,4 +120,6 @@ def read_session(folder: str | Path) -> dict[str, Any]:
         raise ValueError(f"{path}: damaged ({error})") from None
     if not isinstance(found, dict) or found.get("form") != 1:
         raise ValueError(f"{path}: not a session of form 1")
+    if found.get("sha256") != seal(found):
+        raise ValueError(f"{path}: damaged, its sha256 is another")
     return found
