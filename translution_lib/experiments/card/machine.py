@@ -74,14 +74,14 @@ def main() -> None:
     """Print what is found, a line as soon as it is known."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--seconds", type=float, default=110, help="for the check of the forms")
+    parser.add_argument("--seconds", type=float, default=90, help="for the check of the forms")
     args = parser.parse_args()
     start = time.monotonic()
     print(json.dumps({"card": facts(args.device)}), flush=True)
     print(json.dumps({"ceilings": ceilings(args.device)}), flush=True)
     for k, dtype in enumerate(TYPES.values()):
         left = args.seconds - (time.monotonic() - start)
-        forms.self_check(args.device, dtype, max(5.0, left / (len(TYPES) - k)))
+        forms.self_check(args.device, dtype, max(1.0, left / (len(TYPES) - k)))
     print(json.dumps({"forms": forms.report(), "exported": forms.exported()}), flush=True)
 
 

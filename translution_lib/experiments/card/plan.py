@@ -44,12 +44,14 @@ class Plan(_Part):
 
     Attributes:
         profile: of the grids.
-        benchmarks: measured first, within `measure_minutes`.
+        check_minutes: of the look at the card and the check of the forms, at most.
+        benchmarks: measured next, within `measure_minutes`.
         measure_minutes: of the benchmarks, at most.
         runs: what the rest of the time is for.
     """
 
     profile: str = "paper"
+    check_minutes: float = Field(gt=0)
     measure_minutes: float = Field(gt=0)
     benchmarks: list[Bench]
     runs: list[Entry] = Field(min_length=1)
@@ -79,7 +81,7 @@ def rehearsal(plan: Plan) -> Plan:
     quick = [bench.model_copy(update={"options": ["--quick", "--threads", "1"]}) for bench in kinds.values()]
     few = {read_file(find(entry.grid)).experiment: entry for entry in reversed(plan.runs)}
     runs = [entry.model_copy(update={"rows": [], "together": 2}) for entry in plan.runs if entry in few.values()]
-    return Plan(profile="smoke", measure_minutes=plan.measure_minutes, benchmarks=quick, runs=runs)
+    return plan.model_copy(update={"profile": "smoke", "check_minutes": 0.4, "benchmarks": quick, "runs": runs})
 
 
 def runs_of(entry: Entry, profile: str, changes: Mapping[str, object] | None = None) -> list[AnyConfig]:

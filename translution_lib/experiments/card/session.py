@@ -33,7 +33,7 @@ from translution_lib.experiments.together import Done, Task, run_together
 
 FORMS = "TRANSLUTION_FORMS"
 """The environment variable that hands the verdict on the forms to the processes of the runs."""
-CHECK_SECONDS, PROBE_SECONDS, CLOSING_SECONDS = 110.0, 30.0, 15.0
+PROBE_SECONDS, CLOSING_SECONDS = 30.0, 15.0
 SCRATCH = Path("runs") / "card"
 """Where runs keep their checkpoints; a later session on the same machine goes on from them."""
 
@@ -104,7 +104,7 @@ class Session:
         """Ceilings and the verdict on the forms; those of an earlier session where they are to count."""
         known = self.folder.session if "exported" in self.folder.session else self.earlier()
         if not (self.again and known.get("exported")):
-            seconds = min(CHECK_SECONDS, self.left / 4)
+            seconds = min(60 * self.plan.check_minutes, self.left / 4)
             known = self.ask_the_card(seconds)
         self.folder.note(**{name: known[name] for name in ("card", "ceilings", "forms", "exported") if name in known})
         if known.get("exported"):
@@ -119,7 +119,7 @@ class Session:
     def ask_the_card(self, seconds: float) -> dict[str, Any]:
         """What the process that looks at the card has said by its end, or by ours."""
         command = [sys.executable, "-m", "translution_lib.experiments.card.machine", "--device", self.device,
-                   "--seconds", f"{max(5.0, seconds - 20):.0f}"]
+                   "--seconds", f"{0.8 * seconds:.0f}"]
         output, error = spoken(command, seconds)
         found: dict[str, Any] = {}
         for line in output:
