@@ -1,6 +1,7 @@
 """Recorded steps, with a stand-in for CUDA graphs: it runs the recorded function again."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from translution_lib.data.residence import LARGEST, worth_moving
 from translution_lib.data.tokens import TokenSet
 from translution_lib.experiments import ImageClassificationConfig, LanguageModellingConfig, Run
 from translution_lib.experiments.constants import Constants
-from translution_lib.experiments.recorded import difference, recordable, steady
+from translution_lib.experiments.recorded import Recorded, difference, recordable, steady
 from translution_lib.experiments.training import Trainer, make_fabric, train
 
 IMAGES = {"canvas": 16, "patch_size": 8, "dim": 8, "depth": 1, "heads": 2, "ff": 8, "epochs": 3, "batch_size": 32,
@@ -205,12 +206,27 @@ def test_steps_that_differ_are_not_recorded(tmp_path, changes):
         assert len(finished(run, never).epochs) == 1
 
 
-def test_several_processes_pictures_and_compiled_models_are_not_recorded(tmp_path):
+def test_several_processes_and_compiled_models_are_not_recorded(tmp_path):
     run = begun(tmp_path)
     assert recordable(run.config, run.model, 1) and not recordable(run.config, run.model, 2)
-    compiled = run.config.model_copy(update={"compile": True})
-    pictures = run.config.model_copy(update={"data": "imagenet"})
-    assert not recordable(compiled, run.model, 1) and not recordable(pictures, run.model, 1)
+    assert not recordable(run.config.model_copy(update={"compile": True}), run.model, 1)
+
+
+def test_batches_that_are_not_made_on_the_device_are_not_recorded(tmp_path):
+    """Pictures that are read from a disk, and rows in another memory."""
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    taken = []
+    recorded = Recorded(lambda work: work, lambda *parts: taken.append(parts), model, optimizer, torch.zeros(2),
+                        "float32")
+    streamed = SimpleNamespace(steps=[torch.arange(3)])
+    elsewhere = SimpleNamespace(steps=[torch.arange(3, device="meta")], batch=lambda rows: (rows, rows))
+    here = SimpleNamespace(steps=[torch.arange(3)], batch=lambda rows: (rows, rows))
+    assert not recorded.step(streamed, 0) and not recorded.step(elsewhere, 0) and not taken
+    assert recorded.step(here, 0) and taken
+    assert not any(group["capturable"] for group in optimizer.param_groups)
 
 
 def test_layers_say_whether_their_steps_are_alike():

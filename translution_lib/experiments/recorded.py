@@ -6,6 +6,7 @@ changes from step to step lies in tensors that stay where they are. Those are th
 sums of the epoch, and all that the optimizer changes.
 """
 
+import gc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,8 +35,7 @@ WARM_UP = 3  # steps before a capture, in which libraries set themselves up
 
 def recordable(config: Any, model: nn.Module, world: int) -> bool:
     """Whether each step of a training launches the same work, and no other process takes part in it."""
-    alone = world == 1 and config.accumulate == 1 and not config.compile
-    return alone and config.data != "imagenet" and all(map(steady, model.modules()))
+    return world == 1 and config.accumulate == 1 and not config.compile and all(map(steady, model.modules()))
 
 
 def steady(layer: nn.Module) -> bool:
@@ -74,9 +74,14 @@ class Recorded:
             group["lr"] = rate if self.refused else self.rate
 
     def step(self, batches: Any, step: int) -> bool:
-        """Take a step of an epoch; False where the caller has to take it: the very first, and all once refused."""
+        """Take a step of an epoch; False where the caller has to take it.
+
+        So it is with the very first, which makes the optimizer's moments, with batches that are not made on the device,
+        of rows that lie there, and with all once a recording was refused.
+        """
         rows = batches.steps[step]
-        if self.refused or not self.optimizer.state:  # the first step makes the moments
+        made_there = hasattr(batches, "batch") and rows.device == self.sums.device
+        if self.refused or not self.optimizer.state or not made_there:
             return False
         if len(rows) not in self.played:
             self._record(batches.batch, rows)
@@ -116,7 +121,8 @@ class Recorded:
         self._put_back(before)
         buffer.copy_(buffer[:1].expand_as(buffer).clone())
         self.rate.zero_()
-        return self.capture(lambda: self._work(batch, buffer))
+        with capturable(self.optimizer, self.sums.is_cuda):
+            return self.capture(lambda: self._work(batch, buffer))
 
     def _work(self, batch: Callable[[Tensor], Any], rows: Tensor) -> None:
         """A plain step on what the rows say; no cast of a weight outlives it, as one outside the recording would."""
@@ -141,6 +147,20 @@ class Recorded:
         for name, some in self._live().items():
             for one, saved in zip(some, state[name], strict=True):
                 one.copy_(saved)
+
+
+@contextmanager
+def capturable(optimizer: Optimizer, on: bool) -> Iterator[None]:
+    """Inside, an optimizer's step may be part of a CUDA graph; its warning of steps that are none stays unsaid."""
+    try:
+        for group in optimizer.param_groups:
+            group["capturable"] = on
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "This instance was constructed with capturable")
+            yield
+    finally:
+        for group in optimizer.param_groups:
+            group["capturable"] = False
 
 
 def difference(before: State, expected: State, found: State, tolerance: float) -> str:
@@ -191,6 +211,7 @@ class CudaCapture:
             work()
         with refusing_to_wait(), constants.handed_out():
             work()
+        gc.collect()  # what would be freed within a capture may spoil it
         with torch.cuda.graph(graph, pool=self.pool, stream=self.stream), constants.handed_out():
             work()
         return Played(graph, constants)

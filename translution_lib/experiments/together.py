@@ -296,7 +296,7 @@ class Worker:
             self.process.stdin.flush()
         answer = self._answer()
         if "record" not in answer:
-            self.process.wait()
+            self._code()
             raise Failed(self._with_lines(answer["error"]))
         return answer["record"]
 
@@ -313,11 +313,7 @@ class Worker:
         assert self.process.stdin is not None and self.process.stdout is not None
         with suppress(BrokenPipeError):
             self.process.stdin.close()
-        try:
-            self.process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.send(signal.SIGKILL)
-            self.process.wait()
+        self._code()
         self._reader.join(PATIENCE)
         self.process.stdout.close()
 
@@ -326,9 +322,17 @@ class Worker:
         line = self.process.stdout.readline()
         if line.endswith("\n"):
             return json.loads(line)
-        code = self.process.wait()
+        code = self._code()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         raise Failed(self._with_lines(f"the worker ended with {how}"))
+
+    def _code(self) -> int:
+        """The exit code of a process that is about to end; one that is not is killed."""
+        try:
+            return self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.send(signal.SIGKILL)
+            return self.process.wait()
 
     def _with_lines(self, error: str) -> str:
         self._reader.join(PATIENCE)

@@ -101,8 +101,7 @@ class Trainer:
         compiled: Any = torch.compile(model) if config.compile else model
         self.wrapped = fabric.setup_module(compiled)
         plain = torch.optim.AdamW(self.wrapped.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay,
-                                  fused=True,  # one pass over the weights; they are many where relations are
-                                  capturable=fabric.device.type == "cuda")
+                                  fused=True)  # one pass over the weights; they are many where relations are
         self.optimizer: Any = fabric.setup_optimizers(plain)
         self.plain = plain
         self.progress = self._restored()
