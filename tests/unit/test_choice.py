@@ -222,6 +222,32 @@ def test_what_fails_on_a_shape_is_left_out_for_it(monkeypatch, error, warned):
 
 
 @pytest.mark.usefixtures("made")
+@pytest.mark.parametrize("name", ["scores", "scores_backward", "values", "values_backward"])
+@pytest.mark.parametrize("wrong", [0.5, float("nan")])
+def test_what_is_wrong_on_the_real_operands_is_left_out(monkeypatch, name, wrong):
+    """One relation, token or query is enough."""
+    install(monkeypatch, "honest", "slow")
+    import honest_form
+    real = getattr(honest_form, name)
+
+    def spoiled(*args):
+        *first, last = real(*args)
+        (last[:, :, 1] if name == "scores" else last[1]).mul_(wrong)
+        return *first, last
+
+    with mock.patch.object(honest_form, name, spoiled), pytest.warns(RuntimeWarning, match="differs from the loop"):
+        run()
+    found = {c["operation"]: (c["taken"], "honest_form" in c["left_out"]) for c in choice._times}
+    assert found[name.split("_")[0]] == ("slow_form", True)
+
+
+def test_operands_that_are_not_finite_leave_nobody_out():
+    x = torch.tensor([[[1.0]], [[float("nan")]], [[0.0]]])
+    assert choice._difference([x, None], [x, None]) == 0 == choice._difference([x], None)
+    assert choice._difference([x.nan_to_num(3)], [x]) == 0 and choice._difference([x + 1], [x]) == float("inf")
+
+
+@pytest.mark.usefixtures("made")
 def test_nothing_is_checked_or_timed_while_a_graph_is_captured(monkeypatch):
     check = install(monkeypatch, "slow", "honest")
     with mock.patch.object(choice, "_busy", return_value=True):

@@ -1,9 +1,10 @@
 """Check, then time: which form serves a card, found out on the card itself.
 
 On the first use of a card and a type every candidate is compared with the definition in a process of its own (module
-``proof``), where it may raise, hang or die without harm. On the first use of a shape those that agreed are timed on the
-real operands, forward and backward together, and the fastest is taken from then on. So two runs may take different
-forms, and differ in their last bits; :func:`report` says what was taken, and ``forms.forced`` takes one by name.
+``proof``), where it may raise, hang or die without harm. On the first use of a shape those that agreed are compared
+with the loop and timed on the real operands, forward and backward together, and the fastest is taken from then on. So
+two runs may take different forms, and differ in their last bits; :func:`report` says what was taken, and
+``forms.forced`` takes one by name.
 
 The check lasts from seconds to minutes, most of it compiling. Where many processes share a card, one of them does it
 for all: it calls :func:`self_check`, and starts the others with
@@ -41,6 +42,8 @@ DEVICES = ("cuda",)
 SECONDS = 300.0
 """How long the check of a candidate may last."""
 REPEATS = 3
+FAR = 0.1
+"""From this relative difference on a form is wrong on a shape, and not only rounded otherwise."""
 VARIABLE = "TRANSLUTION_FORMS"
 
 _lock = RLock()
@@ -122,6 +125,8 @@ def self_check(device: torch.device | str, dtype: torch.dtype, seconds: float = 
         device and type at all, its worst relative ``error`` and the ``seconds`` that the check took.
     """
     device = torch.device(device)
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", torch.cuda.current_device())
     with _lock, tempfile.TemporaryDirectory() as folder:
         begun = time.monotonic()
         children = [_Child(path, device, dtype, os.path.join(folder, str(k))) for k, path in enumerate(CANDIDATES)]
@@ -250,12 +255,15 @@ def _able(verdicts: list[dict], operands: tuple, without: tuple[str, ...]) -> li
 
 
 def _fastest(shape: dict, able: list[ModuleType], what: str, operands: tuple, pairs: Pairs, heads: int) -> ModuleType:
-    """Time the candidates on the operands and return the fastest, or the loop where none can run."""
+    """Time the candidates on the operands and return the fastest, or the loop where none can run or agrees with it."""
     seconds: dict[str, float] = {}
     left_out: dict[str, str] = {}
     modules = {name_of(module.__name__): module for module in able}
+    expected = _expected(what, operands, pairs, heads) if able else None
     for name, module in modules.items():
         try:
+            if (far := _difference(_step(module, what, operands, pairs, heads), expected)) > FAR:
+                raise ArithmeticError(f"it differs from the loop by {far:.1e}")
             seconds[name] = _seconds(module, what, operands, pairs, heads)
         except torch.OutOfMemoryError:
             left_out[name] = "out of memory"
@@ -268,21 +276,45 @@ def _fastest(shape: dict, able: list[ModuleType], what: str, operands: tuple, pa
     return modules.get(taken) or module_of("loop")
 
 
-def _seconds(module: ModuleType, what: str, operands: tuple, pairs: Pairs, heads: int) -> float:
-    """Return the best time of forward and backward together; the first run, which may compile, is not counted."""
+def _step(module: ModuleType, what: str, operands: tuple, pairs: Pairs, heads: int) -> list[Tensor | None]:
+    """Run forward and backward; the result serves as its own gradient."""
     rest = (pairs, heads) if what == "scores" else (pairs,)
+    out = getattr(module, what)(*operands, *rest, False)[0]
+    return [out, *getattr(module, what + "_backward")(out, *operands, *rest)]
+
+
+def _expected(what: str, operands: tuple, pairs: Pairs, heads: int) -> list[Tensor | None] | None:
+    """Return what the loop gives, or None where the memory does not suffice for it."""
+    try:
+        return _step(module_of("loop"), what, operands, pairs, heads)
+    except torch.OutOfMemoryError:
+        torch.cuda.empty_cache()
+        return None
+
+
+def _difference(found: list[Tensor | None], expected: list[Tensor | None] | None) -> float:
+    """Return the largest relative difference of a query, token or relation, as far as the numbers are finite.
+
+    The small cases of the check do not reach every block of a kernel; these operands are those that count.
+    """
+    worst = 0.0
+    for a, b in zip(found, expected or found, strict=True):
+        if a is not None and b is not None:
+            dims = (0, 1, 3) if b.ndim == 4 else (1, 2)
+            error, size = (torch.linalg.vector_norm(x, dim=dims, dtype=torch.float32) for x in (a - b, b))
+            ratio = torch.where(size.isfinite() & (error != 0), error / size, 0)
+            worst = max(worst, float(ratio.nan_to_num(nan=torch.inf, posinf=torch.inf).max()))
+    return worst
+
+
+def _seconds(module: ModuleType, what: str, operands: tuple, pairs: Pairs, heads: int) -> float:
+    """Return the best time of forward and backward together."""
     device, _ = _place(operands)
-
-    def step() -> None:
-        out = getattr(module, what)(*operands, *rest, False)[0]
-        getattr(module, what + "_backward")(out, *operands, *rest)
-
-    step()
     times = []
     for _ in range(REPEATS):
         _synchronize(device)
         begun = time.perf_counter()
-        step()
+        _step(module, what, operands, pairs, heads)
         _synchronize(device)
         times.append(time.perf_counter() - begun)
     return min(times)

@@ -26,9 +26,12 @@ def takes(*tensors: Tensor | None) -> bool:
     """Whether this form can serve these operands: bfloat16, on the CPU or a card with the kernel, channels that fit."""
     if not alike(tensors, (torch.bfloat16,), ("cpu", "cuda")):
         return False
-    given = [t for t in tensors if t is not None]
-    narrow = any(size % CHANNELS for t in given if t.ndim == 3 for size in t.shape[-1:])
-    return not narrow and (not given[0].is_cuda or _on_card(given[0]))
+    rows = [t for t in tensors if t is not None and t.ndim == 3]
+    return all(map(_fits, rows)) and (not rows[0].is_cuda or _on_card(rows[0]))
+
+
+def _fits(t: Tensor) -> bool:
+    return t.shape[-1] % CHANNELS == 0 and t.data_ptr() % (CHANNELS * t.element_size()) == 0
 
 
 def _on_card(x: Tensor) -> bool:

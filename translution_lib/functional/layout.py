@@ -56,7 +56,9 @@ class Chunk:
         """Return the matrices of the parts, p c e, from a weight r c e."""
         if w is None:
             return None
-        return w[self.relations] if isinstance(self.relations, slice) else w.index_select(0, self.relations)
+        if isinstance(self.relations, slice):
+            return w[self.relations].contiguous()
+        return w.index_select(0, self.relations)
 
     def write(self, dw: Tensor, parts: Tensor) -> None:
         """Put the gradients of the parts at their relations; pieces of one relation are added."""
