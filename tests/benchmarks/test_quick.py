@@ -109,6 +109,13 @@ def test_the_bars_of_a_preset_hold_for_its_own_size_alone():
     assert evaluate(code) == " ".join(f"literal_over_{form}_time 80" for form in forms) + "\n[] []\n"
 
 
+def test_a_card_is_measured_with_the_forms_that_serve_it():
+    code = ("import translution_layer as t; print(*t.forms_of('cuda', 'float32')); print(*t.forms_of('cuda', "
+            "'bfloat16')); print(*t.forms_of('cpu', 'bfloat16')); print({*t.ON_CARDS} <= {*t.FORMS})")
+    assert evaluate(code).splitlines() == ["grouped loop padded triton", "grouped loop padded grouped_mm triton",
+                                           "grouped kept", "True"]
+
+
 def test_the_form_sweep_has_every_form_at_every_length():
     rows = [row for row in run("scaling")[1]["rows"] if row["sweep"] == "form"]
     lengths = {row["tokens"] for row in rows}
