@@ -74,8 +74,8 @@ def read(folder: str | Path) -> Brought:
                 raise ValueError(f"{Path(folder) / name}, line {number}: {record.name} is no run of the session")
             brought.records[record.experiment, grids[record.name]].append(record)
     for number, line in lines(folder, BENCHMARKS):
-        name, record = benchmark(line, f"{Path(folder) / BENCHMARKS}, line {number}")
-        brought.benchmarks[name] = record
+        name, found = benchmark(line, f"{Path(folder) / BENCHMARKS}, line {number}")
+        brought.benchmarks[name] = found
     return brought
 
 
