@@ -2,20 +2,23 @@
 
 A benchmark names its tasks and says how one of them is measured; :func:`main` does the rest. Time is the best of
 several runs. Memory is the peak of the first step above what the process held before it; libraries are loaded before
-that.
+that. On a GPU, whose memory torch itself counts, one process serves all tasks until one of them takes it down: a
+process of its own for each would spend seconds on starting.
 """
 
 import argparse
+import gc
 import json
 import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from math import log
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from math import inf, log
 from pathlib import Path
 from statistics import linear_regression
+from typing import Any
 
 import torch
 from system_memory import memory_available
@@ -23,6 +26,7 @@ from tqdm import tqdm
 
 from translution_lib import Translution, offsets
 from translution_lib.experiments.environment import commit, processor, versions
+from translution_lib.experiments.files import write_atomically
 from translution_lib.functional import grouped
 
 SCHEMA = 1
@@ -40,6 +44,7 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
     p.add_argument("--dtype", choices=DTYPES, default="float32", help="bfloat16 runs under autocast")
     p.add_argument("--huge-pages", action="store_true", help="memory in pages of 2 MiB, where the system grants them")
     p.add_argument("--quick", action="store_true", help="tiny sizes: shows that the command works, measures nothing")
+    p.add_argument("--limit", type=float, default=0, help="end after so many seconds, with what is measured by then")
     p.add_argument("--write", type=Path, help="file for the record")
     return p
 
@@ -61,45 +66,94 @@ def main(name: str, p: argparse.ArgumentParser, tasks: Callable, measure: Callab
     common = {"threads": args.threads, "runs": 1 if args.quick else args.runs, "seconds": args.seconds,
               "device": args.device, "dtype": args.dtype}
     planned = [{"kind": "ceilings", "quick": args.quick}, *tasks(args)]
-    rows = [run_here(task, common, measure) if args.quick and k else run_task(task, common, measure)
-            for k, task in enumerate(tqdm(planned, desc=name, unit="task", disable=None))]
-    parameters = {k: v for k, v in vars(args).items() if k not in ("write", "authors")}
-    record = {"benchmark": name, "schema": SCHEMA, "status": "measured", "parameters": parameters, "rows": rows[1:],
-              "ceilings": rows[0], "threads": args.threads, "versions": versions(), "source": commit(),
+    parameters = {k: v for k, v in vars(args).items() if k not in ("write", "authors", "limit")}
+    record = {"benchmark": name, "schema": SCHEMA, "status": "incomplete", "parameters": parameters, "rows": [],
+              "ceilings": {}, "threads": args.threads, "versions": versions(), "source": commit(),
               "processor": device_name(args.device)}
+    with Worker(common, measure, args.limit) as worker:
+        for k, task in enumerate(tqdm(planned, desc=name, unit="task", disable=None)):
+            row = run_here(task, common, measure) if args.quick and k else worker.run(task)
+            record = {**record, **({"rows": [*record["rows"], row]} if k else {"ceilings": row})}
+            write(record, args.write)
+    record["status"] = "measured"
     finish(record)
-    if args.write:
-        args.write.parent.mkdir(parents=True, exist_ok=True)
-        args.write.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    write(record, args.write)
+
+
+def write(record: dict, path: Path | None) -> None:
+    """Write what is measured so far: whole, or not at all."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+        write_atomically(path, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 def device_name(device: str) -> str:
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else processor()
 
 
-def run_task(task: dict, common: dict, measure: Callable) -> dict:
-    """Measure one task in a new process, unless the machine's memory is too small for it.
+class Worker:
+    """Measures tasks in processes beside this one, forked from one that has loaded the libraries and computed nothing.
 
-    The process is forked from one that has loaded the libraries and computed nothing.
+    Args:
+        common: the options that every task has.
+        measure: as in :func:`main`.
+        limit: seconds after which no task is begun and the running one is ended; 0 for none.
     """
-    needs = task.get("needs_bytes", 0)
-    room = memory_available(common["device"])
-    public = {k: v for k, v in task.items() if k != "authors"}
-    if needs > 0.9 * room:
-        reason = f"would need about {needs / GIB:.0f} GiB, {room / GIB:.0f} GiB are free"
-        return {**public, "status": "not run", "reason": reason}
-    context = multiprocessing.get_context("forkserver" if sys.platform != "win32" else "spawn")
-    context.set_forkserver_preload(["torch", "translution_lib", "translution_lib.experiments"])
-    answers, to = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=({**task, **common}, measure, to))
-    process.start()
-    to.close()                                                      # so that a process that dies ends the wait
-    try:
-        found = answers.recv()
-    except EOFError:
-        found = {"status": "failed", "reason": "the process ended without an answer"}
-    process.join()
-    return {**public, "status": "measured", **found}
+
+    def __init__(self, common: dict, measure: Callable, limit: float = 0) -> None:
+        self.common, self.measure = common, measure
+        self.end = time.monotonic() + limit if limit else inf
+        self.process: Any = None
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.stop()
+
+    def run(self, task: dict) -> dict:
+        """Measure a task, unless the memory is too small for it or no time is left."""
+        needs, room = task.get("needs_bytes", 0), memory_available(self.common["device"])
+        public = {k: v for k, v in task.items() if k != "authors"}
+        if needs > 0.9 * room:
+            reason = f"would need about {needs / GIB:.0f} GiB, {room / GIB:.0f} GiB are free"
+            return {**public, "status": "not run", "reason": reason}
+        if time.monotonic() >= self.end:
+            return {**public, "status": "not run", "reason": "no time was left"}
+        found = {"status": "measured", **self.ask({**task, **self.common})}
+        if found["status"] == "failed" or not self.common["device"].startswith("cuda"):
+            self.stop()                                             # an error may have spoilt what it holds
+        return {**public, **found}
+
+    def ask(self, task: dict) -> dict:
+        """What a process answers; that it ended, or was ended, is an answer too."""
+        if self.process is None:
+            self.start()
+        try:
+            self.pipe.send(task)
+            if self.pipe.poll(None if self.end == inf else max(0.0, self.end - time.monotonic())):
+                return self.pipe.recv()
+            return {"status": "failed", "reason": "no time was left"}
+        except (EOFError, OSError):
+            return {"status": "failed", "reason": "the process ended without an answer"}
+
+    def start(self) -> None:
+        """Start a process."""
+        context = multiprocessing.get_context("forkserver" if sys.platform != "win32" else "spawn")
+        context.set_forkserver_preload(["torch", "translution_lib", "translution_lib.experiments"])
+        self.pipe, there = context.Pipe()
+        self.process = context.Process(target=_serve, args=(self.measure, there), daemon=True)
+        self.process.start()
+        there.close()                                               # so that a process that dies ends the wait
+
+    def stop(self) -> None:
+        """End the process, if there is one."""
+        if self.process is not None:
+            self.process.kill()                                     # it has nothing to lose, and may hang
+            self.process.join()
+            self.pipe.close()
+            self.process = None
 
 
 def run_here(task: dict, common: dict, measure: Callable) -> dict:
@@ -108,15 +162,26 @@ def run_here(task: dict, common: dict, measure: Callable) -> dict:
     return {**task, "status": "measured", **measure({**task, **common})}
 
 
-def _answer(task: dict, measure: Callable, to) -> None:
-    """Measure one task in this process and send the result to the one that asked."""
+def _serve(measure: Callable, tasks) -> None:
+    """Measure in this process what is asked for, until nobody asks any more."""
+    with suppress(EOFError):
+        while True:
+            tasks.send(_answer(tasks.recv(), measure))
+
+
+def _answer(task: dict, measure: Callable) -> dict:
+    """The result of one task, or what went wrong."""
     torch.set_num_threads(task["threads"])
     torch.manual_seed(0)
     try:
-        to.send(ceilings(task) if task.get("kind") == "ceilings" else measure(task))
+        return ceilings(task) if task.get("kind") == "ceilings" else measure(task)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0].rsplit("/", 1)[-1][:200]
-        to.send({"status": "failed", "reason": reason})
+        return {"status": "failed", "reason": reason}
+    finally:
+        gc.collect()                                                # frames of an error, and what they hold
+        if task["device"].startswith("cuda"):
+            torch.cuda.empty_cache()
 
 
 def synchronize(device: str) -> None:
@@ -181,7 +246,8 @@ def triad_rate(numbers: int, task: dict) -> float:
 
 def ceilings(task: dict) -> dict:
     """Return what the machine can do at best: its largest rate of a matrix product and its memory bandwidth."""
-    side, numbers = (64, 2**12) if task["quick"] else (2048, 2**26)
+    large = (8192, 2**29) if task["device"].startswith("cuda") else (2048, 2**26)
+    side, numbers = (64, 2**12) if task["quick"] else large
     return {"gemm_gflops": gemm(side, side, side, task), "copy_gb_per_s": copy_rate(numbers, task),
             "triad_gb_per_s": triad_rate(numbers, task), "gemm_side": side, "stream_numbers": numbers}
 

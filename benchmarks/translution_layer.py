@@ -8,6 +8,8 @@
 ``translution.py`` of its vision package. All forms start from the same numbers, and their results are compared.
 The form "grouped" is the library's default, which computes projected pairs again in backward; "kept" keeps them.
 "compiled" and "compiled_kept" are the same two in C, for a processor and float32; they need a C compiler.
+On a card, "grouped" is what the library chooses there, and its row says how; "loop", "padded", "grouped_mm" (bfloat16
+alone) and "triton" are forms that it chooses from, one by one, each as far as it can serve the layer.
 The C library hands large freed blocks back to the system, and a step then asks for new pages of memory, 4 KiB each;
 ``--huge-pages`` measures what is left of a difference where they are large. The bars are those of the default.
 The rate counts what the mathematics needs: nine products for each pair and sample, three forward and six backward, of
@@ -17,6 +19,7 @@ has pairs on average, times the batch, and one more time relation by relation wi
 
 import importlib.util
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -25,7 +28,7 @@ import system_memory
 import torch
 
 from translution_lib import SelfAttention, Translution, cost, definition, offsets
-from translution_lib.functional import compiled
+from translution_lib.functional import compiled, forms
 
 PRESETS = {
     "vit-a12": {"grid": 7, "batch": 8, "dim": 192, "heads": 3},
@@ -48,8 +51,13 @@ FORMS = {
     "kept": [lambda: measuring.keeping(2**62)],
     "compiled": [compiled.forced],
     "compiled_kept": [compiled.forced, lambda: measuring.keeping(2**62)],
+    "loop": [partial(forms.forced, "loop")],
+    "padded": [partial(forms.forced, "padded")],
+    "grouped_mm": [partial(forms.forced, "grouped_mm")],
+    "triton": [partial(forms.forced, "fused")],
 }
 """The forms of the grouped product, and what switches them on."""
+ON_CARDS = ("grouped", "loop", "padded", "grouped_mm", "triton")
 PRODUCTS = 9
 """Products of a pair's row with a matrix: q, k and v forward, and for each the gradients of its row and matrix."""
 
@@ -64,13 +72,20 @@ def tasks(args) -> list[dict]:
     size = sizes(args)
     made = cost.layer.named("translution", offsets((size["grid"],) * 2, cls=True), size["dim"], size["heads"])
     gather = int(1.4 * made.saved_bytes(size["batch"], form="gather"))  # one gradient of the three copies comes on top
-    in_c = args.device == "cpu" and args.dtype == "float32"
-    forms = [form for form in FORMS if in_c or not form.startswith("compiled")]
-    found = [{"form": "literal", "needs_bytes": gather}, *({"form": form} for form in forms),
+    serving = forms_of(args.device, args.dtype)
+    found = [{"form": "literal", "needs_bytes": gather}, *({"form": form} for form in serving),
              {"form": "self-attention"}, {"form": "products"}]
     if args.authors:
         found.append({"form": "authors", "needs_bytes": gather, "authors": str(args.authors.resolve())})
     return [{"kind": "layer", **size, **task} for task in found]
+
+
+def forms_of(device: str, dtype: str) -> list[str]:
+    """Return the forms that serve a device and type."""
+    if device != "cpu":
+        return [form for form in ON_CARDS if dtype == "bfloat16" or form != "grouped_mm"]
+    return [form for form in FORMS if form not in ON_CARDS[1:]
+            and (dtype == "float32" or not form.startswith("compiled"))]
 
 
 def measure(task: dict) -> dict:
@@ -85,9 +100,13 @@ def measure(task: dict) -> dict:
             stack.enter_context(switch())
         measuring.load_libraries(task)
         step = measuring.layer_step(layer, x, direction, task)
+        if task["device"] != "cpu":
+            step()                                              # what chooses and tunes is no part of a step
         peak = system_memory.peak_bytes(step, task["device"])
         result = {"peak_bytes": peak, "sums": measuring.sums(layer, x, direction)}
         times = {**measuring.best_of(step, task), "new_pages": system_memory.new_pages(step)}
+        if task["form"] == "grouped" and task["device"] != "cpu":
+            result["choice"] = forms.report()
         return {**result, **times, "output": compared(layer, x, reference)}
 
 
@@ -193,11 +212,11 @@ def finish(record: dict) -> None:
             measuring.bar(record, what, record["summary"][what], relation, bound)
 
 
-def bars(preset: str, quick: bool, **options) -> list[tuple[str, str, float]]:
+def bars(preset: str, quick: bool, device: str, dtype: str, **options) -> list[tuple[str, str, float]]:
     """Return what is asked of a preset in each of its forms; nothing where an option changes its size."""
     if quick or any(options[k] is not None for k in QUICK):
         return []
-    return [(what.format(form), *rest) for what, *rest in BARS[preset] for form in FORMS]
+    return [(what.format(form), *rest) for what, *rest in BARS[preset] for form in forms_of(device, dtype)]
 
 
 def check(found: dict) -> None:

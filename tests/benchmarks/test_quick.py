@@ -95,7 +95,7 @@ def test_the_pages_of_a_step_are_counted():
 def test_large_pages_are_asked_for_before_anything_is_measured():
     code = ("import os, sys; from unittest.mock import patch; import measuring as m; sys.argv[1:] = ['--huge-pages']; "
             "task = lambda *a: print(os.environ['THP_MEM_ALLOC_ENABLE']) or {'status': 'measured'}; "
-            "patch.object(m, 'run_task', task).start(); "
+            "patch.object(m.Worker, 'run', task).start(); "
             "m.main('x', m.parser(None), lambda a: [], None, lambda r: print(r['parameters']['huge_pages']))")
     assert evaluate(code) == "1\nTrue\n"
 
@@ -107,6 +107,13 @@ def test_the_bars_of_a_preset_hold_for_its_own_size_alone():
             "print(parse('--preset', 'vit-a56', '--batch', '8'), parse('--quick'))")
     forms = ["grouped", "kept", "compiled", "compiled_kept"]
     assert evaluate(code) == " ".join(f"literal_over_{form}_time 80" for form in forms) + "\n[] []\n"
+
+
+def test_a_card_is_measured_with_the_forms_that_serve_it():
+    code = ("import translution_layer as t; print(*t.forms_of('cuda', 'float32')); print(*t.forms_of('cuda', "
+            "'bfloat16')); print(*t.forms_of('cpu', 'bfloat16')); print({*t.ON_CARDS} <= {*t.FORMS})")
+    assert evaluate(code).splitlines() == ["grouped loop padded triton", "grouped loop padded grouped_mm triton",
+                                           "grouped kept", "True"]
 
 
 def test_the_form_sweep_has_every_form_at_every_length():

@@ -76,3 +76,18 @@ def test_a_gpu_changes_as_the_cpu_does():
 def test_wrong_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         augment(torch.rand(2, 1, 8, 8), *arguments)
+
+
+@given(st.integers(0, 2**62), st.integers(1, 40), st.sampled_from([(32, 32), (16, 24), (8, 8), (7, 9)]))
+def test_the_numbers_and_the_windows_are_those_of_kornia(seed, count, sides):
+    """The committed records were made with kornia's crops and mirrorings."""
+    kornia = pytest.importorskip("kornia.augmentation")
+    height, width = sides
+    changes = kornia.AugmentationSequential(
+        kornia.RandomCrop(sides, padding=(width // 8, height // 8)), kornia.RandomHorizontalFlip(p=0.5),
+        data_keys=["input"])
+    images = torch.rand(count, 3, *sides)
+    with torch.random.fork_rng(devices=[]):
+        torch.random.default_generator.manual_seed(seed)
+        theirs = changes(images, params=changes.forward_parameters(images.shape))
+    assert torch.equal(augment(images, "crop-flip", seed), theirs)

@@ -146,7 +146,45 @@ def work(path: str, pipe: str):
     worker.main(path)
 
 
-TASKS = {"train": train, "keep": keep, "worker": work}
+def gather_until(folder: str, names: list[str], grids: str, step: int):
+    """Gather, and die before one of the calls that change a folder; they are counted from 1."""
+    from translution_lib.experiments.grids import gather
+
+    left = iter(range(step - 1, -1, -1))
+    for name in ("open", "fsync", "replace", "unlink"):
+        setattr(os, name, counted(getattr(os, name), left))
+    gather(folder, "b", names, grids)
+
+
+def counted(call, left):
+    """A function that ends the process when none is left."""
+
+    def counting(*arguments, **options):
+        if next(left) == 0:
+            os._exit(9)
+        return call(*arguments, **options)
+
+    return counting
+
+
+def gather_often(folder: str, names: list[str], grids: str, config: dict):
+    """Several processes gather a few records at a time; the first makes one of them again and again."""
+    from translution_lib.experiments.files import lock_file
+    from translution_lib.experiments.grids import gather
+    from translution_lib.experiments.lock import hold
+    from translution_lib.experiments.reading import find
+
+    rank = int(os.environ["RANK"])
+    own = random.Random(rank)
+    for k in range(20):
+        if rank:
+            gather(folder, own.choice("bcd"), own.sample(names, 5), grids)
+        else:
+            with hold(lock_file(Path(folder), names[0]), patience=30.0):
+                find(folder, names[0]).read().model_copy(update={"date": f"time {k}"}).write(folder)
+
+
+TASKS = {"train": train, "keep": keep, "worker": work, "gather until": gather_until, "gather often": gather_often}
 
 if __name__ == "__main__":
     main()

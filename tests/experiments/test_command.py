@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from translution_lib.experiments import Run, command, read_records
 from translution_lib.experiments.checkpoint import finished
 from translution_lib.experiments.grids import execute, read_grid, status
+from translution_lib.experiments.reading import places
 from translution_lib.experiments.signals import Interrupted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,8 +69,12 @@ def test_runs_are_done_once_and_the_table_and_the_record_show_them(quick):
     code, text = call("table", "quick.yaml", "--profile", "smoke")
     assert code == 0 and "98.48" in text and "2 of 2" in text and " ± " in text and "Small." in text
     assert call("table", "quick.yaml", "--profile", "smoke", "--markdown")[1].startswith("| row | column |")
+    store = Path("runs/image-classification")  # the runs are lines of the grid's file now
+    assert sorted(path.name for path in store.iterdir()) == ["quick.jsonl"]
+    where = next(f"record: {one.where}" for one in places(store) if one.name == record.name)
+    assert where.startswith(f"record: {store / 'quick.jsonl'}, line ")
     code, text = call("record", record.name[:-4], "--results", "runs")
-    assert code == 0 and all(part in text for part in (record.name, "mixer", "static", record.date, "sha256",
+    assert code == 0 and all(part in text for part in (record.name, "mixer", "static", record.date, "sha256", where,
                                                        f"{record.cost['parameters']:,}", "executed notebook: none"))
 
 
@@ -93,13 +98,30 @@ def test_a_run_that_fails_stops_no_other_and_the_exit_code_says_so(quick, monkey
 
 def test_a_run_that_is_stopped_says_how_to_go_on(quick, monkeypatch):
     def stop(config, store):
-        raise Interrupted(signal.SIGTERM, 12)
+        if config.seed == 1:
+            raise Interrupted(signal.SIGTERM, 12)
+        return Run.begin(execute.placed(config, store)).complete()
 
     monkeypatch.setattr(command, "execute", stop)
     monkeypatch.setattr(sys, "argv", ["translution", "run", "quick.yaml", "--row", "a b"])
     code, text = call("run", "quick.yaml", "--profile", "smoke")
     assert code == 143 and "after step 12" in text and "to go on: translution run quick.yaml --row 'a b'" in text
-    assert "[2 of" not in text
+    assert "[3 of" in text and "[4 of" not in text
+    store = quick / "runs" / "image-classification"
+    assert len(read_records(store)) == 2 and sorted(path.name for path in store.iterdir()) == ["quick.jsonl"]
+
+
+def test_a_file_that_is_damaged_is_not_run_over(quick):
+    call("run", "quick.yaml", "--profile", "smoke", "--seed", 0)
+    file = quick / "runs" / "image-classification" / "quick.jsonl"
+    file.write_text(text := file.read_text().replace('"schema_version":2', '"schema_version":3', 1))
+    code, said = call("status", "quick.yaml", "--profile", "smoke")
+    assert code == 0 and "1 done, 1 invalid, 2 missing" in said and "quick.jsonl, line 1: not a run record" in said
+    code, said = call("run", "quick.yaml", "--profile", "smoke")
+    assert code == 1 and "3 done, 1 invalid" in said and "are not gathered: " in said
+    assert file.read_text() == text and len(list(file.parent.glob("*.json"))) == 2
+    code, said = call("record", "digits", "--results", "runs")
+    assert code == 2 and "records begin so" in said
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

@@ -311,7 +311,7 @@ def test_the_states_of_runs(measured, tmp_path):
         "interrupted", "after step 1,234")
     text = (store / f"{done.name}.json").read_text()
     (tmp_path / f"{invalid.name}.json").write_text(text)
-    assert "ff: 16 in the record, 8 here" in status(invalid, tmp_path).detail
+    assert f"name: got {done.name!r}, expected {invalid.name!r}" in status(invalid, tmp_path).detail
     (tmp_path / f"{failed.name}.failed.ipynb").write_text("{}")
     with lock.hold(tmp_path / f"{running.name}.lock"):
         found = [status(one, tmp_path) for one in (missing, interrupted, running, invalid, failed)]

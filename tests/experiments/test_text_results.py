@@ -3,22 +3,26 @@
 import math
 from pathlib import Path
 
-import nbformat
 import pytest
 
+from tests.experiments.faults import faults
 from translution_lib import cost
 from translution_lib.data.text import TEXTS
-from translution_lib.experiments import LanguageModellingConfig, read_record
+from translution_lib.experiments import LanguageModellingConfig
+from translution_lib.experiments.reading import parsed_lines, stamp
 from translution_lib.models import GPT
 
-PATHS = sorted((Path(__file__).resolve().parents[2] / "results" / "language-modelling").rglob("*.json"))
+PATHS = sorted((Path(__file__).resolve().parents[2] / "results" / "language-modelling").glob("*.jsonl"))
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_a_record_agrees_with_itself_and_with_the_library(path):
-    record = read_record(path)
+def test_the_records_agree_with_themselves_and_with_the_library(path):
+    assert not faults(check, [one.read() for one in parsed_lines(path, stamp(path))])
+
+
+def check(record):
     config = LanguageModellingConfig.of(record.parameters)
-    assert record.name == path.stem == config.name and record.seed == config.seed
+    assert record.name == config.name and record.seed == config.seed
     assert len(record.curve) == config.epochs and not set(record.texts) & set(record.cannot)
     assert [name for name in config.tested if name not in record.cannot] == list(record.texts)
     for name, found in record.texts.items():
@@ -33,5 +37,3 @@ def test_a_record_agrees_with_itself_and_with_the_library(path):
     known = set(TEXTS["tinyshakespeare"].sha256.values()) | set(TEXTS["wikitext-2"].sha256.values())
     read = {digest for part in record.data.values() for name, digest in part.sha256.items() if name.endswith(".txt")}
     assert record.parameters["data"] == "openwebtext" or read and read <= known
-    cells = nbformat.read(path.with_suffix(".ipynb"), 4).cells
-    assert any(f"{path.stem}.json" in str(cell.get("outputs")) for cell in cells)

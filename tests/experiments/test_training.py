@@ -13,9 +13,10 @@ from translution_lib.data import ImageSet, place
 from translution_lib.experiments import ImageClassificationConfig, Run, read_record
 from translution_lib.experiments.batches import EpochBatches, in_order
 from translution_lib.experiments.evaluation import TEST_SEED, evaluate
+from translution_lib.experiments.kinds import IMAGES, TEXTS
 from translution_lib.experiments.seeds import derive, generator
 from translution_lib.experiments.signals import Interrupted
-from translution_lib.experiments.training import learning_rate, train
+from translution_lib.experiments.training import Trainer, learning_rate, make_fabric, summed_loss, train
 
 TINY = {"canvas": 16, "patch_size": 8, "dim": 8, "depth": 1, "heads": 1, "ff": 8, "epochs": 4, "batch_size": 32,
         "train_samples": 80, "test_samples": 40, "train_placement": "dynamic"}
@@ -264,6 +265,35 @@ def test_bfloat16_runs_and_is_recorded(tmp_path):
     record = Run.begin(config(tmp_path, precision="bfloat16", epochs=1)).complete()
     assert record.parameters["precision"] == "bfloat16"
     assert record.curve[0].loss < 4
+
+
+@pytest.mark.parametrize("kind", [IMAGES, TEXTS])
+def test_bfloat16_is_within_the_model_alone(tmp_path, kind):
+    """Products of matrices are in it; logits, loss, sums, weights, gradients and moments are not."""
+    tiny = TINY if kind is IMAGES else {"context": 8, "depth": 1, "dim": 8, "heads": 1, "ff": 8, "test_tokens": 2_049}
+    run = Run.begin(kind.config.of({**tiny, "results_dir": str(tmp_path), "precision": "bfloat16"}))
+    run.load()
+    inside, logits = [], []
+    run.build().blocks[0].feed_forward[1].register_forward_hook(lambda layer, inputs, out: inside.append(out.dtype))
+    trainer = Trainer(run.config, run.model, run.sets["train"], None, make_fabric(run.config), None)
+    batches = kind.epoch(run.config, run.sets["train"], 0)
+
+    def sums(found, labels):
+        logits.append(found)
+        return kind.sums(found, labels)
+
+    (inputs, labels), = batches.parts(0)
+    loss, _ = summed_loss(trainer.wrapped, inputs, labels, sums)
+    logits[0] = logits[0].detach()
+    expected = torch.nn.functional.cross_entropy(logits[0].double().flatten(0, -2), labels.flatten(), reduction="none")
+    loss = loss.detach()
+    assert float(loss) == pytest.approx(float(expected.reshape(len(labels), -1).mean(1).sum()), rel=1e-5)
+    trainer._step(batches, 0, 0)
+    own = [one for state in trainer.plain.state.values() for one in state.values()]
+    weights = list(run.model.parameters())
+    kept = [logits[0], loss, *weights, *(one.grad for one in weights), *own]
+    assert {one.dtype for one in kept} == {torch.float32} and trainer.sums.dtype == torch.float64
+    assert set(inside) == {torch.bfloat16} and float(trainer.sums[0]) == pytest.approx(float(loss), rel=1e-6)
 
 
 def test_a_record_of_the_same_name_is_replaced_only_by_the_same_run(tmp_path):

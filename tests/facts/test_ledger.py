@@ -11,6 +11,7 @@ import yaml
 
 import translution_lib
 from translution_lib import facts
+from translution_lib.experiments import read_records
 from translution_lib.experiments.grids import Result, read_grid
 from translution_lib.experiments.records import DataSource, Evaluation, Record, TextEvaluation
 from translution_lib.facts import ledger
@@ -158,7 +159,7 @@ def measured():
 def test_every_claim_of_every_source_has_a_status_and_evidence_that_is_there(measured):
     """What decides is a check, a statement, a count, records that lie in the repository, or a stated reason."""
     assert {row.seed for row in measured} == set(ledger.SEEDS)
-    records = {path.stem for path in (ROOT / "results").glob("*/*.json")}
+    records = {record.name for record in read_records(ROOT / "results")}
     claims = {claim.id: claim for claim in ledger.read_claims()}
     for row in measured:
         status, by, remark, names = row.ruling

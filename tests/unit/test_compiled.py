@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.unit.strategies import EVERY, build, doubled, gradients, tables
 from translution_lib import definition, offsets, pairs, shared
 from translution_lib import functional as fn
-from translution_lib.functional import compiled, grouped
+from translution_lib.functional import compiled, forms, grouped
 from translution_lib.functional.grouped import pair_scores, pair_values
 from translution_lib.functional.groups import pairs_on
 
@@ -151,15 +151,9 @@ def test_the_operator_takes_the_compiled_form_where_it_can(room):
 @needs_compiler
 def test_what_it_takes():
     x = torch.ones(2)
-    assert not compiled.available(x)
-    with compiled.forced():
-        assert compiled.available(x, None, torch.nn.Parameter(x))
-        other = x.double(), x.bfloat16(), x.to("meta"), x[:0], torch._neg_view(x), torch._efficientzerotensor(2)
-        assert not any(compiled.available(x, y) for y in other)
-        with compiled.forced(False):
-            assert not compiled.available(x)
-        assert compiled.available(x)
-    assert not compiled.available(x)
+    assert compiled.takes(x, None, torch.nn.Parameter(x))
+    other = x.double(), x.bfloat16(), x.to("meta"), x[:0], torch._neg_view(x), torch._efficientzerotensor(2)
+    assert not any(compiled.takes(x, y) for y in other)
 
 
 @needs_compiler
@@ -200,7 +194,7 @@ def test_without_a_compiler_it_says_so(compiler, message, tmp_path, monkeypatch)
     with mock.patch.object(compiled, "_library", compiled._library.__wrapped__), \
             pytest.raises(RuntimeError, match=message), compiled.forced():
         pytest.fail("nothing runs inside")
-    assert not list((tmp_path / "translution").iterdir()) and not compiled.available(torch.ones(1))
+    assert not list((tmp_path / "translution").iterdir()) and not forms._asked
     with definition():
         assert fn.translution(*operator(offsets(3))).isfinite().all()
 

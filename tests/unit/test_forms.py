@@ -14,7 +14,7 @@ from torch.func import functional_call
 from tests.unit.strategies import DIM, EVERY, F64, build
 from translution_lib import definition, offsets, pairs, shared
 from translution_lib import functional as fn
-from translution_lib.functional import grouped, grouped_scores
+from translution_lib.functional import grouped, loop
 
 TABLES = {
     "line": lambda: offsets(3), "cls": lambda: offsets((1, 2), cls=True), "causal": lambda: offsets(3, causal=True),
@@ -59,13 +59,13 @@ def test_gradients_of_every_subset(relative, heads, room):
 def test_both_ways_to_the_scores_are_taken():
     """Where some relations have more rows than channels and others fewer, one head uses both ways, and they agree."""
     rel, args = problem("line", "qkv", 1, batch=2, c=3, d=3)
-    taken, real = [], grouped_scores.bilinear
+    taken, real = [], loop.bilinear
 
     def spy(*given):
         taken.append(real(*given))
         return taken[-1]
 
-    with patch.object(grouped_scores, "bilinear", spy):
+    with patch.object(loop, "bilinear", spy):
         found = torch.autograd.grad(fn.translution(*args, rel, 1).square().sum(), args)
     assert set(taken) == {True, False}
     expected = torch.autograd.grad(fn.translution_definition(*args, rel, 1).square().sum(), args)

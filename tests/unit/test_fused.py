@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from tests.unit.strategies import doubled, tables
 from translution_lib import functional as fn
 from translution_lib import offsets, pairs, shared
-from translution_lib.functional import fused
+from translution_lib.functional import forms, fused
 from translution_lib.functional.grouped import pair_scores, pair_values
+from translution_lib.functional.groups import pairs_on
 from translution_lib.functional.schedule import schedule
 
 HERE = (sys.platform, platform.machine()) == ("linux", "x86_64")      # where the test extra brings Triton
@@ -73,12 +74,12 @@ def test_triton_is_there_and_can_run():
     assert DEVICE == "cuda" or fused._kernels() is None or fused._kernels().INTERPRETED
 
 
-def check(function, reference, args, bound=1e-5):
-    """Compare a function of the fused form with its definition in float64, values and gradients."""
+def check(function, reference, args, bound=1e-5, form="fused"):
+    """Compare a function in one form with its definition in float64, values and gradients."""
     exact = [tuple(doubled(a)) if isinstance(a, tuple) else a for a in doubled(args)]
     leaves = [[t for a in given for t in (a if isinstance(a, tuple) else (a,)) if isinstance(t, torch.Tensor)]
               for given in (args, exact)]
-    with fused.forced():
+    with forms.forced(form):
         found = and_gradients(function(*args), leaves[0])
     assert_near(found, and_gradients(reference(*exact), leaves[1]), bound)
 
@@ -132,10 +133,10 @@ def project(x, w, index, side):
 def test_half_precision_rounds_only_what_the_bound_counts(dtype):
     """Scores are rounded once; a gradient rounds g·k and then the sum: error ≤ ε(|result| + Σ|terms|)."""
     given, rel, heads = sides(dtype)
-    with fused.forced():
-        a = fused.scores(*given[1:], rel, heads)
-        ds, dt, dw_q, dw_k = fused.scores_backward(*given, rel, heads)
-        out = fused.values(given[0], given[1], given[3], rel)
+    pairs = pairs_on(rel, given[0].device)
+    (a,) = fused.scores(*given[1:], pairs, heads)
+    ds, dt, dw_q, dw_k = fused.scores_backward(*given, pairs, heads)
+    (out,) = fused.values(given[0], given[1], given[3], pairs)
     g, s, t, w_q, w_k = (x.double() for x in given)
     eps, index = EPS.get(dtype, 0) * 1.01, rel.index.to(DEVICE)
     q, k, v = project(s, w_q, index, "q"), project(t, w_k, index, "k"), project(s, w_q, index, "k")
@@ -185,15 +186,11 @@ def test_the_operator_takes_the_fused_form_where_it_can():
 @needs_triton
 def test_what_it_takes():
     x = torch.ones(2, device=DEVICE)
-    assert fused.available(x) == (DEVICE == "cuda")
-    with fused.forced():
-        assert fused.available(x, None, torch.nn.Parameter(x))
-        assert not fused.available(x.double())
-        assert not fused.available(x, x.bfloat16())
-        assert not fused.available(x.to("meta"))
-        with fused.forced(False):
-            assert not fused.available(x)
-    assert fused.available(x) == (DEVICE == "cuda")
+    assert fused.takes(x, None, torch.nn.Parameter(x))
+    other = x.double(), x.bfloat16(), x.to("meta"), x[:0], torch._neg_view(x)
+    assert not any(fused.takes(x, y) for y in other)
+    with mock.patch.object(fused, "_kernels", return_value=None):
+        assert not fused.takes(x)
 
 
 @needs_triton
@@ -243,7 +240,7 @@ import torch
 from translution_lib import offsets, translution
 from translution_lib.functional import fused
 x, w = torch.ones(1, 3, 2), torch.ones(5, 2, 2)
-assert translution(x, w, w, w, offsets(3)).shape == (1, 3, 2) and not fused.available(x)
+assert translution(x, w, w, w, offsets(3)).shape == (1, 3, 2) and not fused.takes(x)
 try:
     fused.forced().__enter__()
 except RuntimeError as error:

@@ -1,13 +1,12 @@
-"""Augmentation on the device of the images, by kornia (Riba et al., 2020), decided by a seed and an image's number."""
-
-from functools import cache
-from typing import Any
+"""Augmentation on the device of the images, decided by a seed and an image's number."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
+from torch.nn.functional import pad
 
 AUGMENTATIONS = ("none", "crop-flip")
+MARGIN = 8  # the side of an image, over what is added to it
 
 
 def augment(
@@ -28,7 +27,6 @@ def augment(
 
     Raises:
         ValueError: an unknown name, or images outside the batch.
-        ImportError: kornia is not installed.
     """
     if name not in AUGMENTATIONS:
         raise ValueError(f"name: got {name!r}, expected one of {AUGMENTATIONS}")
@@ -37,39 +35,28 @@ def augment(
         raise ValueError(f"first: got {first}, expected 0 to {total - len(images)} for {len(images)} of {total} images")
     if name == "none" or not len(images):
         return images
-    changes, (height, width) = crop_flip(*images.shape[-2:]), images.shape[-2:]
-    drawn = draw(changes, seed, (total, images.shape[1], height, width))
-    result: Tensor = changes(images, params=part(drawn, first, len(images)))
-    return result
+    drawn = draw(seed, total, *images.shape[-2:])[first:first + len(images)]
+    return crop_flip(images, drawn.to(images.device))
 
 
-@cache
-def crop_flip(height: int, width: int) -> Any:
-    """Kornia's random crop and mirroring for images of this size."""
-    try:
-        from kornia import augmentation
-    except ImportError as error:
-        raise ImportError("augmentation is done by kornia: install kornia") from error
-    margin = (width // 8, height // 8)  # left and right, top and bottom
-    return augmentation.AugmentationSequential(
-        augmentation.RandomCrop((height, width), padding=margin), augmentation.RandomHorizontalFlip(p=0.5),
-        data_keys=["input"])
+def draw(seed: int, total: int, height: int, width: int) -> Int64[Tensor, "b 3"]:
+    """What "crop-flip" does to so many images: row and column of a window's corner, and 1 where it is mirrored.
+
+    The numbers are those of kornia's RandomCrop and RandomHorizontalFlip under this seed (Riba et al., 2020).
+    """
+    stream = torch.Generator().manual_seed(seed)
+    column, row, mirrored = (torch.rand(total, generator=stream) for _ in range(3))
+    rooms = (row, 2 * (height // MARGIN) + 1), (column, 2 * (width // MARGIN) + 1)
+    return torch.stack([*((part * room).long() for part, room in rooms), (mirrored < 0.5).long()], dim=1)
 
 
-def draw(changes: Any, seed: int, shape: tuple[int, int, int, int]) -> Any:
-    """The parameters of every change for a batch of this shape; torch's own random state stays as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.random.default_generator.manual_seed(seed)
-        return changes.forward_parameters(torch.Size(shape))
-
-
-def part(drawn: Any, first: int, count: int) -> Any:
-    """The parameters of the images `first` to `first + count` out of a batch's."""
-    total = int(drawn[0].data["forward_input_shape"][0])
-    chosen = []
-    for item in drawn:
-        data = {key: value[first:first + count] if key != "forward_input_shape" and len(value) == total else value
-                for key, value in item.data.items()}
-        data["forward_input_shape"] = torch.tensor([count, *data["forward_input_shape"][1:].tolist()])
-        chosen.append(type(item)(item.name, data))
-    return chosen
+def crop_flip(images: Float[Tensor, "b ch h w"], drawn: Int64[Tensor, "b 3"]) -> Float[Tensor, "b ch h w"]:
+    """The windows that `draw` says, cut out of the images with black margins; all on one device."""
+    batch, _, height, width = images.shape
+    down, right = height // MARGIN, width // MARGIN
+    which, rows, columns = (torch.arange(count, device=images.device) for count in (batch, height, width))
+    rows = drawn[:, 0, None] + rows
+    columns = drawn[:, 1, None] + torch.where(drawn[:, 2, None] == 1, width - 1 - columns, columns)
+    padded = pad(images, (right, right, down, down))
+    cut = padded[which[:, None, None], :, rows[:, :, None], columns[:, None]]  # b h w ch
+    return cut.permute(0, 3, 1, 2).contiguous()

@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import torch
 from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor, cat
 from torch.nn.functional import interpolate
 
 from translution_lib.data.counts import refuse_count
+from translution_lib.data.residence import worth_moving
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,12 @@ class ImageSet:
     def classes(self) -> int:
         """Number of classes."""
         return int(self.labels.max()) + 1
+
+    def on(self, device: torch.device | str) -> "ImageSet":
+        """The same images on a GPU, as bytes; this set itself for any other device, or where it takes too much."""
+        if not worth_moving(device, self.images.nbytes):
+            return self
+        return replace(self, images=self.images.to(device), labels=self.labels.to(device))
 
     def pixels(self, index: Int64[Tensor, " b"]) -> Float32[Tensor, "b ch h w"]:
         """The images numbered `index` as floating-point numbers from 0 to 1."""

@@ -47,6 +47,10 @@ class LazyImages:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def on(self, device: torch.device | str) -> "LazyImages":
+        """These pictures themselves: they are read one by one, wherever they are used."""
+        return self
+
     def bytes(self, index: Int64[Tensor, " b"], seeds: Sequence[int] | None = None) -> UInt8[Tensor, "b 3 h w"]:
         """The pictures numbered `index`, cut and scaled to `size` by `size` pixels.
 

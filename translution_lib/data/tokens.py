@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int64, UInt16
+from jaxtyping import Int64, Integer, UInt16
 from torch import Tensor
 
 from translution_lib.data import checksums
 from translution_lib.data.counts import refuse_count
+from translution_lib.data.residence import worth_moving
 from translution_lib.data.tokenisers import Tokeniser
 
 
@@ -48,6 +49,21 @@ class TokenSet:
         refuse_count(count, len(self), f"the tokens of {self.name}'s {self.split} split")
         return replace(self, tokens=self.tokens[: count or None])
 
+    @property
+    def device(self) -> torch.device:
+        """Where the starts of windows are drawn."""
+        return torch.device("cpu")
+
+    def on(self, device: torch.device | str) -> "TokenSet":
+        """The same tokens on a GPU; this set itself for any other device, or where they take too much."""
+        return self.moved(device) if worth_moving(device, self.tokens.nbytes) else self
+
+    def moved(self, device: torch.device | str) -> "MovedTokens":
+        """The same tokens on a device, as bytes where they are few enough kinds, so that windows are cut there."""
+        kind = np.uint8 if self.vocabulary <= 256 else np.int32
+        table = torch.from_numpy(self.tokens.astype(kind)).to(device)
+        return MovedTokens(self.tokens, self.vocabulary, self.name, self.split, self.sha256, table)
+
     def windows(self, start: Int64[Tensor, " b"], length: int) -> tuple[Int64[Tensor, "b n"], Int64[Tensor, "b n"]]:
         """Inputs and targets: `length` tokens from each start, and the same one token later.
 
@@ -68,6 +84,35 @@ class TokenSet:
             raise ValueError(f"length: got {length}, expected less than {len(self)}, the tokens of {self.name}'s "
                              f"{self.split} split")
         return torch.randint(len(self) - length, (count,), generator=generator)
+
+
+@dataclass(frozen=True)
+class MovedTokens(TokenSet):
+    """A split of a text whose windows are cut on a device, in a few operations and without waiting for it.
+
+    Attributes:
+        table: `tokens` there.
+    """
+
+    table: Integer[Tensor, " n"]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the starts of windows are drawn, and the windows cut."""
+        return self.table.device
+
+    def first(self, count: int) -> "MovedTokens":
+        """The first `count` tokens, on the same device; 0 means all of them."""
+        return super().first(count).moved(self.device)
+
+    def windows(self, start: Int64[Tensor, " b"], length: int) -> tuple[Int64[Tensor, "b n"], Int64[Tensor, "b n"]]:
+        """As those of a `TokenSet`; the starts are on the device, and nobody looks at them."""
+        both = self.table[start[:, None] + torch.arange(length + 1, device=start.device)].long()
+        return both[:, :-1], both[:, 1:]
+
+    def draw(self, count: int, length: int, generator: torch.Generator | None = None) -> Int64[Tensor, " b"]:
+        """The same numbers as those of a `TokenSet`, on the device."""
+        return super().draw(count, length, generator).to(self.device)
 
 
 def pack(documents: Iterable[str], tokeniser: Tokeniser, path: Path, about: Mapping[str, Any]) -> None:

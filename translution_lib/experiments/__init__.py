@@ -6,6 +6,7 @@ from translution_lib.experiments.configuration import Configuration
 from translution_lib.experiments.image_classification import ARCHITECTURES, ImageClassificationConfig, build_model
 from translution_lib.experiments.intervals import wilson_interval
 from translution_lib.experiments.language_modelling import LanguageModellingConfig
+from translution_lib.experiments.reading import read_records
 from translution_lib.experiments.records import (
     SCHEMA_VERSION,
     Epoch,
@@ -13,7 +14,6 @@ from translution_lib.experiments.records import (
     Record,
     TextEvaluation,
     read_record,
-    read_records,
 )
 from translution_lib.experiments.shifts import shift_curve
 from translution_lib.experiments.tables import COLUMNS, Table, table

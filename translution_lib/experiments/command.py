@@ -20,6 +20,7 @@ from translution_lib.experiments.grids import (
     Status,
     comparison,
     find,
+    gather,
     grid_files,
     read_file,
     read_grid,
@@ -33,7 +34,6 @@ from translution_lib.experiments.grids.plan import predict
 from translution_lib.experiments.grids.status import DONE, FAILED
 from translution_lib.experiments.grids.store import find_record, store_of
 from translution_lib.experiments.kinds import AnyConfig, kind_named, kind_of
-from translution_lib.experiments.records import read_record
 from translution_lib.experiments.signals import Interrupted
 
 app = typer.Typer(help="Run the experiments behind the tables of the book, and print the tables.", no_args_is_help=True,
@@ -92,11 +92,23 @@ def run(grid: GridName, profile: Profile = "cpu", row: Rows = None, method: Meth
         left = [rooted(one, data_root) for one in found if one.state != DONE]
         check_machine([one.config for one in left], here=address is None)
     typer.echo(f"{wanted.name}, profile {profile}: {report.tally(found)}; records in {store}")
-    done = spread(left, store, address, jobs) if address is not None else one_by_one(left, store)
+    try:
+        done = spread(left, store, address, jobs) if address is not None else one_by_one(left, store)
+    finally:
+        collect(wanted, store)
     now = [status(config, store) for config in wanted.runs]
     typer.echo(f"{report.tally(now)}\ntranslution table {grid} --profile {profile} prints the table")
     if not done:
         raise typer.Exit(SOME_MISSING)
+
+
+def collect(wanted: Grid, store: Path) -> None:
+    """Gather the records of a grid, as far as there are; where that fails, they stay as they are."""
+    try:
+        found = [status(config, store) for config in wanted.runs]
+        gather(store, wanted.name, [one.config.name for one in found if one.state == DONE])
+    except (ValueError, OSError) as error:
+        typer.echo(f"records in {store} are not gathered: {error}", err=True)
 
 
 def one_by_one(left: Sequence[Status], store: Path) -> bool:
@@ -201,10 +213,41 @@ def print_record(run: Annotated[str, typer.Argument(help="name of a run, its beg
                  results: Annotated[str, typer.Option(help="folder of records")] = "results") -> None:
     """Print everything that the record of a run says."""
     with usage():
-        path = find_record(run, results)
-        typer.echo(report.record(read_record(path)))
-    copy = path.with_suffix(".ipynb")
-    typer.echo(f"\nexecuted notebook: {copy if copy.exists() else 'none'}")
+        found = find_record(run, results)
+        typer.echo(report.record(found.read()))
+    copy = found.path.with_name(f"{found.name}.ipynb")
+    typer.echo(f"\nrecord: {found.where}\nexecuted notebook: {copy if copy.exists() else 'none'}")
+
+
+@app.command()
+def card(minutes: Annotated[float, typer.Option(help="how long the session may take")] = 25.0,
+         out: Annotated[str, typer.Option(help="folder for what is found")] = "",
+         data_root: DataRoot = "", results: Results = "results",
+         again: Annotated[bool, typer.Option("--continue", help="go on where an earlier session ended")] = False,
+         authors: Annotated[str, typer.Option(help="folder of the authors' code, whose layer is timed too")] = "",
+         plan: Annotated[str, typer.Option(help="what to do; by default notebooks/card.yaml")] = "",
+         device: Annotated[str, typer.Option(help='"cuda", or "cpu" for a plan at tiny sizes')] = "cuda",
+         rehearse: Annotated[bool, typer.Option(help="all of it on the processor, at tiny sizes")] = False,
+         bring: Annotated[str, typer.Option("--import", help="check a session's folder and put it into records")] = "",
+         ) -> None:
+    """Make the most of a graphics card that is at hand for half an hour; or bring home what was found there."""
+    from translution_lib.experiments.card.home import bring_home
+    from translution_lib.experiments.card.plan import read_plan, rehearsal
+    from translution_lib.experiments.card.session import Session, folder_for
+
+    with usage():
+        if bring:
+            brought = bring_home(bring, results or "results")
+            typer.echo(report.brought(brought))
+            return
+        chosen_plan = rehearsal(read_plan(plan or None)) if rehearse else read_plan(plan or None)
+        session = Session(chosen_plan, folder_for(out, again), minutes, "cpu" if rehearse else device, data_root,
+                          Path(results), again, authors)
+    try:
+        session.run()
+    except Interrupted as stopped:
+        raise typer.Exit(stopped.exit_code) from None
+    typer.echo(session.summary())
 
 
 def main() -> None:

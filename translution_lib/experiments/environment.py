@@ -1,5 +1,7 @@
 """What a run ran on: versions, commit, device, memory."""
 
+import hashlib
+import os
 import platform
 import resource
 import subprocess
@@ -22,14 +24,26 @@ def versions() -> dict[str, str]:
 
 
 def commit(package: Path = PACKAGE) -> dict[str, Any] | None:
-    """The git commit of the library's source, or None where git does not know it.
+    """The git commit of the library's source, or None where neither git nor the environment knows it.
 
-    `dirty` is true when a file of the library differs from that commit, or is new.
+    `dirty` is true when a file of the library differs from that commit, or is new. Where the files have travelled
+    without their repository, the variable TRANSLUTION_COMMIT says which commit they are of; `card --import` checks it.
     """
     if git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
-        return None
+        named = os.environ.get("TRANSLUTION_COMMIT")
+        return {"commit": named, "dirty": False} if named else None
     revision, changes = git(package, "rev-parse", "HEAD"), git(package, "status", "--porcelain", "--", ".")
     return {"commit": revision, "dirty": bool(changes)} if revision else None
+
+
+def digest(package: Path = PACKAGE) -> str:
+    """The sha256 of the names and contents of the library's files, without what Python compiles of them."""
+    found = hashlib.sha256()
+    for path in sorted(package.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            name = path.relative_to(package).as_posix()
+            found.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return found.hexdigest()
 
 
 def git(folder: Path, *arguments: str) -> str | None:

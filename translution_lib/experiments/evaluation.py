@@ -35,14 +35,17 @@ def evaluate(
 def evaluate_placement(
     config: ImageClassificationConfig, model: nn.Module, images: ImageSet | LazyImages, placement: str
 ) -> dict[str, Evaluation]:
-    """One placement, by the largest logit and by the five largest; the positions are the same for every run."""
-    right, among, loss = [], [], 0.0
+    """One placement, by the largest logit and by the five largest; the positions are the same for every run.
+
+    What is found stays on the device to the end, so that nothing waits in between.
+    """
+    right, among, loss = [], [], torch.zeros((), dtype=torch.float64, device=config.device)
     for inputs, labels in in_order(config, images, placement, evaluation_stream()):
         logits = forward(config, model, inputs)
-        right.append((logits.argmax(1) == labels).cpu())
-        among.append((logits.topk(min(5, logits.shape[1])).indices == labels[:, None]).any(1).cpu())
-        loss += float(cross_entropy(logits, labels, reduction="sum"))
-    return {name: summarise(name, torch.cat(found), loss, config.outcomes)
+        right.append(logits.argmax(1) == labels)
+        among.append((logits.topk(min(5, logits.shape[1])).indices == labels[:, None]).any(1))
+        loss += cross_entropy(logits, labels, reduction="sum")
+    return {name: summarise(name, torch.cat(found).cpu(), float(loss), config.outcomes)
             for name, found in ((placement, right), (f"{placement}{TOP5}", among))}
 
 

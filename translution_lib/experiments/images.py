@@ -1,5 +1,6 @@
 """What the runner needs to know of images: how they are read, counted and tested."""
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -46,7 +47,13 @@ def load_split(config: ImageClassificationConfig, split: str) -> Images:
         return load_pictures(config, split)
     if config.data == "digits":
         return digits(split, size=config.image_size)
-    return load(config.data, split, config.data_root, config.data_source).scaled(config.image_size)
+    return read(config.data, split, config.data_root, config.data_source).scaled(config.image_size)
+
+
+@lru_cache(maxsize=2)
+def read(data: str, split: str, root: str, source: str) -> ImageSet:
+    """A split as its files have it; the runs that one process makes read it once, for to decode it takes seconds."""
+    return load(data, split, root, source)
 
 
 def build(config: ImageClassificationConfig, sets: dict[str, Images]) -> Model:

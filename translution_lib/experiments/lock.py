@@ -12,8 +12,8 @@ PATIENCE = 0.3  # seconds; whoever asks for the holder has the lock for an insta
 
 
 @contextmanager
-def hold(path: str | Path) -> Iterator[None]:
-    """Hold the lock of the file `path`, and remove the file at the end.
+def hold(path: str | Path, patience: float = PATIENCE) -> Iterator[None]:
+    """Hold the lock of the file `path`, and remove the file at the end; wait for it `patience` seconds.
 
     The operating system frees the lock when the process ends, however it ends; a file that a killed process left
     behind locks nothing. Threads of one process exclude each other as well.
@@ -23,7 +23,7 @@ def hold(path: str | Path) -> Iterator[None]:
         OSError: the folder cannot be written, or its file system has no locks.
     """
     path = Path(path)
-    lock = FileLock(path, timeout=PATIENCE, on_acquired=sign)
+    lock = FileLock(path, timeout=patience, on_acquired=sign)
     try:
         lock.acquire()
     except Timeout:

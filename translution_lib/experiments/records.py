@@ -1,4 +1,7 @@
-"""Run records: one JSON file a run, written whole and last, with what a table needs to say where it is from."""
+"""Run records: written whole and last, with what a table needs to say where it is from.
+
+A run writes a file of its own; `grids.gathering` makes a line of it, and `reading` finds either.
+"""
 
 import json
 from collections.abc import Mapping
@@ -142,11 +145,19 @@ class Record(_Part):
     def write(self, folder: str | Path) -> Path:
         """Write the record to `folder` as `<name>.json`: whole or not at all."""
         path = Path(folder) / f"{self.name}.json"
-        unused = {name for name in ("texts", "cannot", "sample", "learnt") if not getattr(self, name)}
-        content = self.model_dump(mode="json", exclude=unused)
-        text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        text = json.dumps(self.content(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         write_atomically(path, lambda partial: partial.write_text(text, encoding="utf-8"))
         return path
+
+    def line(self) -> bytes:
+        """The record as a line of a file of many."""
+        text = json.dumps(self.content(), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return text.encode("utf-8") + b"\n"
+
+    def content(self) -> dict[str, Any]:
+        """What is written: all but the fields that a kind of experiment does not use."""
+        unused = {name for name in ("texts", "cannot", "sample", "learnt") if not getattr(self, name)}
+        return self.model_dump(mode="json", exclude=unused)
 
 
 def problems(record: Record, config: Configuration) -> list[str]:
@@ -154,44 +165,42 @@ def problems(record: Record, config: Configuration) -> list[str]:
 
     A record answers for the same parameters, the same version of the library, and data that are known by checksum.
     """
-    expected, defaults = config.parameters(), config.defaults()
-    # The default of a parameter that was added since the record is what was done before.
-    found = {**{name: defaults[name] for name in expected}, **record.parameters}
-    names = sorted(name for name in {*expected, *found} - config.KEEPING
-                   if expected.get(name, ...) != found.get(name, ...))
-    reasons = [f"{name}: {found.get(name, 'absent')!r} in the record, {expected.get(name, 'absent')!r} here"
-               for name in names]
+    reasons = differences(record, config)
     version = record.versions.get("translution_lib")
     if version != translution_lib.__version__:
         reasons.append(f"translution_lib: {version} in the record, {translution_lib.__version__} here")
     return reasons
 
 
+def differences(record: Record, config: Configuration) -> list[str]:
+    """The parameters in which a record is not of this configuration."""
+    expected, defaults = config.parameters(), config.defaults()
+    # The default of a parameter that was added since the record is what was done before.
+    found = {**{name: defaults[name] for name in expected}, **record.parameters}
+    names = sorted(name for name in {*expected, *found} - config.KEEPING
+                   if expected.get(name, ...) != found.get(name, ...))
+    return [f"{name}: {found.get(name, 'absent')!r} in the record, {expected.get(name, 'absent')!r} here"
+               for name in names]
+
+
 def read_record(path: str | Path) -> Record:
-    """The record in one file.
+    """The record in a file of its own.
 
     Raises:
         ValueError: not a record of this schema; the message names the file.
     """
-    try:
-        return Record.model_validate_json(Path(path).read_text(encoding="utf-8"))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise ValueError(f"{path}: not a run record of schema {SCHEMA_VERSION}; {where}: {first['msg']}") from None
+    return parse(Path(path).read_bytes(), str(path))
 
 
-def read_records(folder: str | Path) -> list[Record]:
-    """All records of experiments in `folder` and the folders in it, in the order of their paths.
-
-    Folders named "benchmarks" hold records of another kind and are left out.
+def parse(content: bytes, where: str) -> Record:
+    """The record that a file or a line holds.
 
     Raises:
-        FileNotFoundError: no such folder.
-        ValueError: a file that is not a record.
+        ValueError: not a record of this schema; the message begins with `where`.
     """
-    if not Path(folder).is_dir():
-        raise FileNotFoundError(f"folder: {str(folder)!r} is not a folder of run records")
-    found = sorted(path for path in Path(folder).rglob("*.json")
-                   if "benchmarks" not in path.relative_to(folder).parts)
-    return [read_record(path) for path in found]
+    try:
+        return Record.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "the whole"
+        raise ValueError(f"{where}: not a run record of schema {SCHEMA_VERSION}; {field}: {first['msg']}") from None

@@ -22,7 +22,8 @@ from translution_lib.experiments.language_modelling import LanguageModellingConf
 from translution_lib.experiments.learnt import learnt
 from translution_lib.experiments.lock import hold
 from translution_lib.experiments.processes import train_in_processes
-from translution_lib.experiments.records import Epoch, Evaluation, Record, TextEvaluation, read_record
+from translution_lib.experiments.reading import find
+from translution_lib.experiments.records import Epoch, Evaluation, Record, TextEvaluation
 from translution_lib.experiments.seeds import derive
 from translution_lib.experiments.texts import tokeniser
 from translution_lib.experiments.training import train
@@ -66,7 +67,7 @@ class Run:
             raise ValueError(f"device: got {config.device!r}, but torch finds no GPU; expected 'cpu'")
         folder = Path(config.results_dir)
         require_writable(folder)
-        refuse_other(config, folder / f"{config.name}.json")
+        refuse_other(config, folder)
         take(lock_file(folder, config.name))
         if config.threads:
             torch.set_num_threads(config.threads)
@@ -188,10 +189,12 @@ def free(lock: Path) -> None:
         stack.close()
 
 
-def refuse_other(config: AnyConfig, path: Path) -> None:
-    """Raise a ValueError rather than replace another run's record; the same run may be repeated."""
-    if not path.exists():
+def refuse_other(config: AnyConfig, folder: Path) -> None:
+    """Raise a ValueError rather than replace another run's record, or a damaged one; the same run may be repeated."""
+    found = find(folder, config.name)
+    if found is None:
         return
-    other = type(config).of(read_record(path).parameters)
+    other = type(config).of(found.read().parameters)
     if other.fingerprint() != config.fingerprint():
-        raise ValueError(f"run_name: {path.name} records a run with other parameters; choose another run_name")
+        where = Path(found.where).name
+        raise ValueError(f"run_name: {where} records a run with other parameters; choose another run_name")

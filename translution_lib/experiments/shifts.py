@@ -63,10 +63,11 @@ def evaluate_shifts(config: ImageClassificationConfig, model: nn.Module, images:
     Where `shift_all` is set, also those on the images of all classes.
     """
     model.eval()
-    centred, labels = shiftable(config, images)
-    own, found = labels == config.shift_class, {}
-    for by in range(-config.shift, config.shift + 1):
-        right, losses = judged(config, model, shifted(centred, by), labels)
+    centred, labels = (part.to(config.device) for part in shiftable(config, images))
+    reach = range(-config.shift, config.shift + 1)
+    judgements = {by: judged(config, model, shifted(centred, by), labels) for by in reach}  # all, before any is read
+    own, found = (labels == config.shift_class).cpu(), {}
+    for by, (right, losses) in ((by, (right.cpu(), losses.cpu())) for by, (right, losses) in judgements.items()):
         found[shift_name(by)] = summarise(shift_name(by), right[own], float(losses[own].sum()), config.outcomes)
         if config.shift_all:
             every = shift_name(by, every=True)
@@ -76,10 +77,10 @@ def evaluate_shifts(config: ImageClassificationConfig, model: nn.Module, images:
 
 def judged(config: ImageClassificationConfig, model: nn.Module, images: UInt8[Tensor, "n ch H W"],
            labels: Int64[Tensor, " n"]) -> tuple[Bool[Tensor, " n"], Float[Tensor, " n"]]:
-    """Whether each image is right, and its cross-entropy."""
+    """Whether each image is right, and its cross-entropy, on the configured device like the images."""
     right, losses = [], []
     for some, target in zip(images.split(config.batch_size), labels.split(config.batch_size), strict=True):
-        logits = forward(config, model, some.to(config.device).float() / 255).cpu()
+        logits = forward(config, model, some.float() / 255)
         right.append(logits.argmax(1) == target)
         losses.append(cross_entropy(logits, target, reduction="none"))
     return torch.cat(right), torch.cat(losses).double()

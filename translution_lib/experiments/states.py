@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from lightning_fabric import Fabric
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.optim import Optimizer
+
+from translution_lib.experiments.fabric import Fabric
 
 
 def state_of(wrapped: nn.Module, optimizer: Optimizer, fabric: Fabric) -> dict[str, Any]:

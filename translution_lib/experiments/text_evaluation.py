@@ -64,14 +64,14 @@ def token_losses(
 
     Nothing of one window is seen in the next. Tokens after the last whole window are left out.
     """
-    starts = torch.arange(0, len(tokens) - length, length)
-    losses, right = [], []
+    tokens, losses, right = tokens.on(config.device), [], []
+    starts = torch.arange(0, len(tokens) - length, length, device=tokens.device)
     for some in starts.split(max(1, config.batch_size * config.context // length)):
         inputs, targets = (part.to(config.device) for part in tokens.windows(some, length))
         logits = forward(config, model, inputs)
-        losses.append(cross_entropy(logits.mT, targets, reduction="none").double().cpu())
-        right.append((logits.argmax(-1) == targets).cpu())
-    return torch.cat(losses), torch.cat(right)
+        losses.append(cross_entropy(logits.mT, targets, reduction="none").double())
+        right.append(logits.argmax(-1) == targets)
+    return torch.cat(losses).cpu(), torch.cat(right).cpu()
 
 
 def summarise(

@@ -104,10 +104,14 @@ class EpochWindows:
 
     def parts(self, step: int, rank: int = 0, world: int = 1) -> Iterator[Windows]:
         """The parts of a step that process `rank` of `world` goes through one after the other; some may be empty."""
-        for k, start in enumerate(self.steps[step].tensor_split(world * self.config.accumulate)):
-            if k // self.config.accumulate == rank:
-                inputs, targets = self.tokens.windows(start, self.config.context)
-                yield inputs.to(self.config.device), targets.to(self.config.device)
+        each = self.config.accumulate
+        for start in self.steps[step].tensor_split(world * each)[rank * each:(rank + 1) * each]:
+            yield self.batch(start)
+
+    def batch(self, start: Int64[Tensor, " b"]) -> Windows:
+        """Inputs and targets of the windows that begin there, on the configured device."""
+        inputs, targets = self.tokens.windows(start, self.config.context)
+        return inputs.to(self.config.device), targets.to(self.config.device)
 
 
 def sums(logits: Float[Tensor, "b n v"], targets: Int64[Tensor, "b n"]) -> tuple[Tensor, Tensor]:

@@ -7,12 +7,13 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from translution_lib.experiments.checkpoint import Keeper
+from translution_lib.experiments.fabric import Fabric
 from translution_lib.experiments.kinds import AnyConfig, kind_of
+from translution_lib.experiments.recorded import Capture, CudaCapture, Recorded, recordable
 from translution_lib.experiments.records import Epoch
 from translution_lib.experiments.seeds import derive
 from translution_lib.experiments.signals import Interrupted, stop_on_signals
@@ -62,6 +63,7 @@ def train(
     keeper: Keeper | None = None,
     after_epoch: Callable[[Epoch], None] | None = None,
     fabric: Fabric | None = None,
+    capture: Capture | None = None,
 ) -> Progress:
     """Train `model` in place.
 
@@ -75,6 +77,7 @@ def train(
         keeper: of the checkpoints; None keeps none.
         after_epoch: called with each finished epoch.
         fabric: for several processes, in each of which this function is called; by default one on `config.device`.
+        capture: how steps are recorded where the model allows it; by default as CUDA graphs on a GPU, else not at all.
 
     Returns:
         The finished epochs, and how often the training was resumed.
@@ -85,15 +88,15 @@ def train(
         FloatingPointError: the loss is no longer finite.
     """
     with stop_on_signals() as stop:
-        return Trainer(config, model, data, keeper, fabric or make_fabric(config), stop).run(after_epoch)
+        return Trainer(config, model, data, keeper, fabric or make_fabric(config), stop, capture).run(after_epoch)
 
 
 class Trainer:
     """The state of a training; `run` is the loop."""
 
     def __init__(self, config: AnyConfig, model: nn.Module, data: Any, keeper: Keeper | None, fabric: Fabric,
-                 stop: Any) -> None:
-        self.config, self.model, self.data, self.keeper = config, model, data, keeper
+                 stop: Any, capture: Capture | None = None) -> None:
+        self.config, self.model, self.data, self.keeper = config, model, data.on(fabric.device), keeper
         self.fabric, self.stop, self.kind = fabric, stop, kind_of(config)
         compiled: Any = torch.compile(model) if config.compile else model
         self.wrapped = fabric.setup_module(compiled)
@@ -104,6 +107,8 @@ class Trainer:
         self.progress = self._restored()
         self.examples = self.kind.examples(config, data)
         self.steps = -(-self.examples // config.batch_size)
+        self.sums = torch.zeros(2, dtype=torch.float64, device=fabric.device)  # loss and number right, of the epoch
+        self.recorded = self._recorded(capture)
 
     @property
     def step(self) -> int:
@@ -121,33 +126,47 @@ class Trainer:
                     after_epoch(self.progress.epochs[-1])
         if self.keeper is not None and self.step > first:
             self._save()
+        self.optimizer.zero_grad()  # what the last step left
         return self.progress
 
     def _epoch(self, bar: Any) -> None:
         """The steps that are left of the running epoch."""
         number, progress = len(self.progress.epochs), self.progress
         rate = learning_rate(self.config, number)
-        for group in self.plain.param_groups:
-            group["lr"] = rate
+        self._set_rate(rate)
         self.model.train()
         batches, started = self.kind.epoch(self.config, self.data, number), perf_counter()
         sums = torch.tensor([progress.loss, progress.correct], dtype=torch.float64) * (self.fabric.global_rank == 0)
-        sums = sums.to(self.fabric.device)
+        self.sums.copy_(sums)
         while progress.step < len(batches):
-            sums += self._step(batches, number, progress.step)
+            if self.recorded is None or not self.recorded.step(batches, progress.step):
+                self._step(batches, number, progress.step)
             progress.step += 1
             bar.update()
-            self._pause(sums, started)
-        self._count(sums, started)
+            self._pause(started)
+        self._count(started)
         progress.epochs.append(summary(number, rate, progress, self.examples, bar))
         progress.step, progress.loss, progress.correct, progress.seconds = 0, 0.0, 0.0, 0.0
 
-    def _step(self, batches: Any, epoch: int, step: int) -> Tensor:
-        """One step of the optimizer; summed loss and number right of this process's examples."""
+    def _set_rate(self, rate: float) -> None:
+        if self.recorded is not None:
+            self.recorded.set_rate(rate)
+            return
+        for group in self.plain.param_groups:
+            group["lr"] = rate
+
+    def _step(self, batches: Any, epoch: int, step: int) -> None:
+        """One step of an epoch: this process's part of it."""
         rank, world = self.fabric.global_rank, self.fabric.world_size
         torch.manual_seed(derive(self.config.seed, "step", epoch, step, rank))  # dropout, where a mixer has it
-        count, sums = len(batches.steps[step]), torch.zeros(2, dtype=torch.float64, device=self.fabric.device)
-        parts = list(batches.parts(step, rank, world))
+        self._take(list(batches.parts(step, rank, world)), len(batches.steps[step]))
+
+    def _take(self, parts: list[tuple[Tensor, Tensor]], count: int) -> None:
+        """One step of the optimizer; adds summed loss and number right of the parts to the epoch's sums.
+
+        Nothing here waits for the device, and but for the parts nothing depends on the step.
+        """
+        world, sums = self.fabric.world_size, torch.zeros_like(self.sums)
         self.optimizer.zero_grad()
         for k, (inputs, labels) in enumerate(parts):
             with self.fabric.no_backward_sync(self.wrapped, enabled=world > 1 and k + 1 < len(parts)):
@@ -155,9 +174,21 @@ class Trainer:
                 self.fabric.backward(loss * (world / count))  # processes average their gradients
             sums += torch.stack([loss.detach().double(), correct.double()])
         self.optimizer.step()
-        return sums
+        self.sums += sums
 
-    def _pause(self, sums: Tensor, started: float) -> None:
+    def _recorded(self, capture: Capture | None) -> Recorded | None:
+        """What records and plays the steps, where that is wanted and the training allows it."""
+        if capture is None and self.fabric.device.type == "cuda":
+            capture = CudaCapture(self.fabric.device)
+        if capture is None or not recordable(self.config, self.model, self.fabric.world_size):
+            return None
+
+        def take(inputs: Tensor, labels: Tensor) -> None:
+            self._take([(inputs, labels)], len(labels))
+
+        return Recorded(capture, take, self.model, self.plain, self.sums, self.config.precision)
+
+    def _pause(self, started: float) -> None:
         """A checkpoint where one is due; an exception after a signal."""
         first = self.fabric.global_rank == 0  # it saves, so its clock counts
         due = first and self.keeper is not None and self.keeper.due(self.step)
@@ -165,7 +196,7 @@ class Trainer:
         if not (due or signal):
             return
         before = self.progress.seconds
-        self._count(sums, started)
+        self._count(started)
         if self.keeper is not None:
             self._save()
         self.progress.seconds = before  # counted again at the epoch's end, from its start here
@@ -179,10 +210,12 @@ class Trainer:
         both: Any = self.fabric.all_reduce(torch.tensor([int(due), signal], device=self.fabric.device), reduce_op="max")
         return bool(both[0]), int(both[1])
 
-    def _count(self, sums: Tensor, started: float) -> None:
+    def _count(self, started: float) -> None:
         """Bring the sums of all processes, and the seconds since `started`, into the progress."""
-        total = self.fabric.all_reduce(sums.clone(), reduce_op="sum") if self.fabric.world_size > 1 else sums
-        self.progress.loss, self.progress.correct = (float(value) for value in total)
+        total: Any = self.sums
+        if self.fabric.world_size > 1:
+            total = self.fabric.all_reduce(total.clone(), reduce_op="sum")
+        self.progress.loss, self.progress.correct = total.tolist()
         self.progress.seconds += perf_counter() - started
 
     def _save(self) -> None:

@@ -13,13 +13,12 @@ import threading
 from pathlib import Path
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.distributed.fsdp import fully_shard
 
+from translution_lib.experiments.fabric import DDPStrategy, Fabric, ModelParallelStrategy, Strategy
 from translution_lib.experiments.kinds import IMAGES, AnyConfig, kind_named
 from translution_lib.experiments.run import Run
 from translution_lib.experiments.signals import Interrupted, stop_on_signals

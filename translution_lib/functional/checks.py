@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from translution_lib.relations import Relations
 
@@ -65,3 +66,15 @@ def autocast_together(*tensors: Tensor | None) -> list:
         return list(tensors)
     dtype = torch.get_autocast_dtype(device)
     return [t if t is None or t.dtype == torch.float64 else t.to(dtype) for t in tensors]
+
+
+def alike(tensors: tuple[Tensor | None, ...], dtypes: tuple[torch.dtype, ...], devices: tuple[str, ...]) -> bool:
+    """Whether tensors are plain, not empty, of one of these types and on one device of these kinds.
+
+    The numbers of a plain tensor stand in memory as its strides say, with their own signs.
+    """
+    given = [t for t in tensors if t is not None]
+    if not all(type(t) in (Tensor, Parameter) and t.numel() and not (t.is_neg() or t._is_zerotensor()) for t in given):
+        return False
+    one = len({(t.dtype, t.device) for t in given}) == 1
+    return one and given[0].dtype in dtypes and given[0].device.type in devices

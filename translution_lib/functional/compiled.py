@@ -23,13 +23,12 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
+from translution_lib.functional import forms
+from translution_lib.functional.checks import alike
 from translution_lib.functional.groups import Pairs
-from translution_lib.functional.switch import Switch
 
 SOURCES = [Path(__file__).with_name(name) for name in ("compiled.c", "compiled_products.h")]
-_forced = Switch()
 
 
 @contextmanager
@@ -42,19 +41,13 @@ def forced(on: bool = True) -> Iterator[None]:
     """
     if on:
         _library()
-    with _forced.to(on):
+    with forms.forced("compiled", on):
         yield
 
 
-def available(*tensors: Tensor | None) -> bool:
-    """Whether the compiled form takes these operands: inside :func:`forced`, float32 and on the CPU, none empty."""
-    return bool(_forced) and all(_dense(t) for t in tensors if t is not None)
-
-
-def _dense(t: Tensor) -> bool:
-    """Whether the numbers of a tensor stand in memory as C reads them."""
-    plain = type(t) in (Tensor, Parameter) and t.dtype == torch.float32 and t.device.type == "cpu"
-    return plain and t.numel() > 0 and not (t.is_neg() or t._is_zerotensor())
+def takes(*tensors: Tensor | None) -> bool:
+    """Whether the compiled form can serve these operands: float32 and on the CPU, none empty."""
+    return alike(tensors, (torch.float32,), ("cpu",))
 
 
 @cache

@@ -14,14 +14,14 @@ from types import ModuleType
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn import Parameter
 
+from translution_lib.functional import forms
+from translution_lib.functional.checks import alike
+from translution_lib.functional.groups import Pairs
 from translution_lib.functional.schedule import Schedule, schedule
-from translution_lib.functional.switch import Switch
 from translution_lib.relations import Relations
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
-_forced = Switch()
 
 
 @contextmanager
@@ -35,20 +35,13 @@ def forced(on: bool = True) -> Iterator[None]:
     """
     if on and not (_interpreted() or (_kernels() and torch.cuda.is_available())):
         raise RuntimeError("fused.forced() needs Triton and a GPU, or TRITON_INTERPRET=1 set before the first import")
-    with _forced.to(on):
+    with forms.forced("fused", on):
         yield
 
 
-def available(*tensors: Tensor | None) -> bool:
-    """Whether the fused form takes these operands: inside :func:`forced`, one supported type, on one device."""
-    given = [t for t in tensors if t is not None]
-    if not _forced or not all(type(t) in (Tensor, Parameter) for t in given):
-        return False
-    if len({(t.dtype, t.device) for t in given}) != 1 or given[0].dtype not in TYPES:
-        return False
-    if given[0].is_cuda:
-        return _kernels() is not None and torch.version.hip is None
-    return given[0].device.type == "cpu" and _interpreted()
+def takes(*tensors: Tensor | None) -> bool:
+    """Whether the fused form can serve these operands: one supported type, on one device that runs the kernels."""
+    return alike(tensors, TYPES, (*["cuda"] * _on_cards(), *["cpu"] * _interpreted()))
 
 
 @cache
@@ -60,15 +53,49 @@ def _kernels() -> ModuleType | None:
     return fused_kernels
 
 
+def _on_cards() -> bool:
+    return torch.version.hip is None and _kernels() is not None
+
+
 def _interpreted() -> bool:
     kernels = _kernels()
     return kernels is not None and kernels.INTERPRETED
 
 
 def scores(s: Float[Tensor, "n b c1"], t: Float[Tensor, "n b c2"], w_q: Tensor | None, w_k: Tensor | None,
-           relations: Relations, heads: int) -> Float[Tensor, "b h n n"]:
-    """Return q_ij · k_ji per head, zero where masked; a missing weight means that the side is projected already."""
+           pairs: Pairs, heads: int, keep: bool = False) -> tuple:
+    """Return q_ij · k_ji per head, b h n n, zero where masked; nothing is kept, since nothing is stored."""
     s, t, w_q, w_k = _contiguous(s, t, w_q, w_k)
+    return (_scores(s, t, w_q, w_k, pairs.table, heads),)
+
+
+def scores_backward(grad: Float[Tensor, "b h n n"], s: Float[Tensor, "n b c1"], t: Float[Tensor, "n b c2"],
+                    w_q: Tensor | None, w_k: Tensor | None, pairs: Pairs, heads: int, *kept: Tensor) -> tuple:
+    """Return the gradients of :func:`scores` by s, t, w_q and w_k."""
+    table, (grad, s, t, w_q, w_k) = pairs.table, _contiguous(grad, s, t, w_q, w_k)
+    ds, dt = _token_grad("query", grad, t, w_k, w_q, table), _token_grad("key", grad, s, w_q, w_k, table)
+    dw_q = None if w_q is None else _weight_grad("query", grad, s, t, w_k, w_q, table)
+    dw_k = None if w_k is None else _weight_grad("key", grad, t, s, w_q, w_k, table)
+    return ds, dt, dw_q, dw_k
+
+
+def values(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "n b c"], w: Float[Tensor, "r c e"], pairs: Pairs,
+           keep: bool = False) -> tuple:
+    """Return Σ_j α_ij x_j W[r], the weights α per head: the gradient of scores by a side without a weight."""
+    alpha, x, w = _contiguous(alpha, x, w)
+    return (_token_grad("query", alpha, x, w, None, pairs.table),)
+
+
+def values_backward(grad: Float[Tensor, "n b e"], alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "n b c"],
+                    w: Float[Tensor, "r c e"], pairs: Pairs, *kept: Tensor) -> tuple:
+    """Return the gradients of :func:`values` by α, x and w."""
+    table, (grad, alpha, x, w) = pairs.table, _contiguous(grad, alpha, x, w)
+    d_alpha = _scores(grad, x, None, w, table, alpha.shape[1])
+    dx = _token_grad("key", alpha, grad, None, w, table)
+    return d_alpha, dx, _weight_grad("key", alpha, x, grad, None, w, table)
+
+
+def _scores(s: Tensor, t: Tensor, w_q: Tensor | None, w_k: Tensor | None, relations: Relations, heads: int) -> Tensor:
     n, b, width = *s.shape[:2], _width(s, w_q)
     out = (s.new_empty if relations.complete else s.new_zeros)(b, heads, n, n)
     rows = _rows(s)
@@ -79,32 +106,6 @@ def scores(s: Float[Tensor, "n b c1"], t: Float[Tensor, "n b c2"], w_q: Tensor |
             C_Q=s.shape[-1], C_K=t.shape[-1],
             **_shape(max(s.shape[-1], t.shape[-1]), width, heads, rows, batch, s))
     return out
-
-
-def scores_backward(grad: Float[Tensor, "b h n n"], s: Float[Tensor, "n b c1"], t: Float[Tensor, "n b c2"],
-                    w_q: Tensor | None, w_k: Tensor | None, relations: Relations, heads: int) -> tuple:
-    """Return the gradients of :func:`scores` by s, t, w_q and w_k."""
-    grad, s, t, w_q, w_k = _contiguous(grad, s, t, w_q, w_k)
-    ds, dt = _token_grad("query", grad, t, w_k, w_q, relations), _token_grad("key", grad, s, w_q, w_k, relations)
-    dw_q = None if w_q is None else _weight_grad("query", grad, s, t, w_k, w_q, relations)
-    dw_k = None if w_k is None else _weight_grad("key", grad, t, s, w_q, w_k, relations)
-    return ds, dt, dw_q, dw_k
-
-
-def values(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "n b c"], w: Float[Tensor, "r c e"],
-           relations: Relations) -> Float[Tensor, "n b e"]:
-    """Return Σ_j α_ij x_j W[r], the weights α per head: the gradient of scores by a side without a weight."""
-    alpha, x, w = _contiguous(alpha, x, w)
-    return _token_grad("query", alpha, x, w, None, relations)
-
-
-def values_backward(grad: Float[Tensor, "n b e"], alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "n b c"],
-                    w: Float[Tensor, "r c e"], relations: Relations) -> tuple:
-    """Return the gradients of :func:`values` by α, x and w."""
-    grad, alpha, x, w = _contiguous(grad, alpha, x, w)
-    d_alpha = scores(grad, x, None, w, relations, alpha.shape[1])
-    dx = _token_grad("key", alpha, grad, None, w, relations)
-    return d_alpha, dx, _weight_grad("key", alpha, x, grad, None, w, relations)
 
 
 def _token_grad(owner: str, g: Tensor, x: Tensor, w: Tensor | None, w_own: Tensor | None,

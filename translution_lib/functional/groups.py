@@ -53,14 +53,12 @@ class Pairs:
     groups: list
     flat: Tensor            # place i·n + j of every pair
     sizes: list             # pairs in each group
-    absent: list            # relations without a pair
+    absent: Tensor          # relations without a pair
     table: Relations        # whose pairs they are
 
     def gradient(self, w: Tensor) -> Tensor:
         """Return room for the gradient of w: each group writes its own matrices, the others are zero."""
-        dw = in_large_pages(torch.empty_like(w))
-        dw[self.absent] = 0
-        return dw
+        return in_large_pages(torch.empty_like(w)).index_fill_(0, self.absent, 0)
 
     def room(self, x: Tensor, w: Tensor | None) -> Tensor | None:
         """Return room for what w makes of x (n b c) for every pair, p b e; None without a weight.
@@ -110,7 +108,7 @@ def _make_pairs(relations: Relations, device: torch.device) -> Pairs:
         groups = [group for r in tokens for group in _mirrored(relations, r, tokens)]
     groups = [Group.of(g.relations, g.size, g.pairs, g.tokens.to(device)) for g in groups]
     flat = torch.cat([g.queries * relations.n + g.keys for g in groups])
-    absent = [r for r, size in enumerate(sizes) if not size]
+    absent = (relations.sizes == 0).nonzero().flatten().to(device)
     return Pairs(groups, flat, [g.count for g in groups], absent, relations)
 
 

@@ -85,6 +85,11 @@ class Attention(nn.Module):
         mixed = self.values(self.dropped(self.weights(x)), x) if _literal.get() else self.mix(x)
         return self.output(mixed)
 
+    @property
+    def steady(self) -> bool:
+        """Whether every training step does the same: nothing is dropped, drawn or counted between two of them."""
+        return not self.dropout
+
     def relations_for(self, x: Tensor) -> Relations:
         """Return the relation table for the tokens of x: a prefix of a causal table for a shorter text."""
         return self.relations.for_length(x.shape[1])

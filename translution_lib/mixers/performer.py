@@ -137,6 +137,11 @@ class Performer(SelfAttention):
             return (positive_attention if complete else causal_attention)(q, k, v, omega)
         return linear_attention(*stabilised(q, k, omega, self.features), v, causal=not complete)
 
+    @property
+    def steady(self) -> bool:
+        """As every layer's; a layer that redraws counts its forward passes and decides by their number."""
+        return super().steady and self.redraw_interval is None
+
     def forward(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
         """Mix the tokens; while training, first redraw ω if it is time."""
         if self.training and self.redraw_interval is not None and not recomputing():

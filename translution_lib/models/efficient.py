@@ -60,6 +60,8 @@ class Routed(nn.Module):
     the training loop: its gradient is added in backward, as if it had been added to the mean loss of the batch.
     """
 
+    steady = False  # the package starts and moves its centres from Python
+
     def __init__(self, dim: int, heads: int, tokens: int, window: int) -> None:
         super().__init__()
         from routing_transformer.routing_transformer import SelfAttention

@@ -1,10 +1,11 @@
 """Grids: the runs behind the tables and figures of the papers, described in the files of ``notebooks/grids``."""
 
 from translution_lib.experiments.grids.files import PROFILES, GridFile, find, grid_files, home, read_file
+from translution_lib.experiments.grids.gathering import gather
 from translution_lib.experiments.grids.grid import Grid, Row, read_grid
 from translution_lib.experiments.grids.status import STATES, Status, counts, status
 from translution_lib.experiments.grids.store import store_of
 from translution_lib.experiments.grids.tables import MISSING, Result, comparison, results, summary
 
 __all__ = ["MISSING", "PROFILES", "STATES", "Grid", "GridFile", "Result", "Row", "Status", "comparison", "counts",
-           "find", "grid_files", "home", "read_file", "read_grid", "results", "status", "store_of", "summary"]
+           "find", "gather", "grid_files", "home", "read_file", "read_grid", "results", "status", "store_of", "summary"]

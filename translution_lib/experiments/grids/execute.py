@@ -12,7 +12,8 @@ from translution_lib.experiments.files import checkpoint_folder, lock_file, requ
 from translution_lib.experiments.grids.files import home
 from translution_lib.experiments.grids.status import recorded
 from translution_lib.experiments.kinds import IMAGES, AnyConfig, Kind, kind_of
-from translution_lib.experiments.records import Record, read_record
+from translution_lib.experiments.reading import find
+from translution_lib.experiments.records import Record
 from translution_lib.experiments.signals import Interrupted
 
 Config = AnyConfig
@@ -37,14 +38,16 @@ def run(
         progress: show a bar of the training's steps, on a terminal.
 
     Raises:
-        ValueError: another process is at this run, the folder cannot be written, there is no such notebook.
-        Failed: an error in the notebook.
+        ValueError: another process is at this run, its record is damaged, the folder cannot be written, or no notebook.
+        Failed: an error in the notebook, or no record at its end.
         Interrupted: a signal came; `exit_code` is what a shell expects.
     """
     config = placed(config, store)
     folder, name = Path(config.results_dir), config.name
     if (record := valid_record(config, folder)) is not None:
         return record
+    if (damaged := find(folder, name)) is not None:
+        damaged.read()
     require_writable(folder)
     if holder := lock.holder(lock_file(folder, name)):
         raise ValueError(f"{name}: is being run by {holder}")
@@ -56,7 +59,9 @@ def run(
         raise
     keep(config, executed, folder / f"{name}.ipynb")
     failed.unlink(missing_ok=True)
-    return read_record(folder / f"{name}.json")
+    if (found := find(folder, name)) is None:
+        raise Failed(f"{name}: the notebook came to its end without a record")
+    return found.read()
 
 
 def placed(config: Config, store: str | Path | None) -> Config:
@@ -68,7 +73,7 @@ def placed(config: Config, store: str | Path | None) -> Config:
 
 def valid_record(config: Config, folder: Path) -> Record | None:
     """The record of this very configuration and library, if it is in the folder."""
-    found = recorded(config, folder / f"{config.name}.json")
+    found = recorded(config, folder)
     return found.record if found is not None else None
 
 

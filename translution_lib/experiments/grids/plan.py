@@ -11,9 +11,10 @@ import torch
 from translution_lib import cost
 from translution_lib.experiments.costs import baseline_memory
 from translution_lib.experiments.grids.status import DONE, Status
-from translution_lib.experiments.kinds import IMAGES, AnyConfig, kind_named, kind_of
+from translution_lib.experiments.kinds import IMAGES, AnyConfig, kind_of
 from translution_lib.experiments.precision import forward
-from translution_lib.experiments.records import Record, read_record
+from translution_lib.experiments.reading import configured, places
+from translution_lib.experiments.records import Record
 from translution_lib.models import Baseline
 
 Config = AnyConfig
@@ -81,7 +82,7 @@ def same_speed(config: Config) -> tuple:
 
 def recorded_rates(store: str | Path) -> dict[tuple, Rate]:
     """Seconds an example of the models that have a record in the folder; the latest record counts."""
-    records = sorted(readable(Path(store)), key=lambda record: record.date)
+    records = sorted((one.record for one in places(store) if one.record), key=lambda record: record.date)
     return {same_speed(config): rate for record in records if (config := configured(record)) is not None
             for rate in [recorded_rate(record, config)]}
 
@@ -91,25 +92,6 @@ def recorded_rate(record: Record, config: Config) -> Rate:
     kind = kind_of(config)
     trained = config.epochs * (record.data["train"].samples if kind is IMAGES else kind.examples(config, None))
     return Rate(record.seconds["train"] / trained, f"record on {record.device['model']}")
-
-
-def readable(folder: Path) -> list[Record]:
-    """The records of a folder, without the files that are none."""
-    found = []
-    for path in folder.glob("*.json"):
-        try:
-            found.append(read_record(path))
-        except (OSError, ValueError):
-            continue
-    return found
-
-
-def configured(record: Record) -> Config | None:
-    """The configuration of a record; None where this version has other parameters."""
-    try:
-        return kind_named(record.experiment).config.of(record.parameters)
-    except ValueError:
-        return None
 
 
 def measured_rate(config: Config) -> Rate:

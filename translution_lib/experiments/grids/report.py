@@ -138,3 +138,11 @@ def plain(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {plain(one)}" for name, one in value.items())
     return ", ".join(map(plain, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def brought(found: Any) -> str:
+    """What a session's folder has brought, grid by grid."""
+    parts = [f"{len(records)} of {grid}" for (_, grid), records in found.records.items()]
+    failed = [one["what"] for one in found.session.get("failed", [])]
+    return "\n".join([f"runs: {', '.join(parts) or 'none'}", f"benchmarks: {', '.join(found.benchmarks) or 'none'}",
+                      f"failed there: {', '.join(failed) or 'nothing'}"])

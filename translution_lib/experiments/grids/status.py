@@ -8,7 +8,8 @@ from translution_lib.experiments import lock
 from translution_lib.experiments.checkpoint import finished
 from translution_lib.experiments.files import checkpoint_folder, lock_file
 from translution_lib.experiments.kinds import AnyConfig
-from translution_lib.experiments.records import Record, problems, read_record
+from translution_lib.experiments.reading import find
+from translution_lib.experiments.records import Record, problems
 
 DONE, RUNNING, INTERRUPTED, MISSING, INVALID, FAILED = (
     "done", "running", "interrupted", "missing", "invalid", "failed")
@@ -35,7 +36,7 @@ class Status:
 def status(config: AnyConfig, store: str | Path) -> Status:
     """The state of a run whose record belongs into the folder `store`."""
     folder, name = Path(store), config.name
-    found = recorded(config, folder / f"{name}.json")
+    found = recorded(config, folder)
     if found is not None and found.state == DONE:
         return found
     if holder := lock.holder(lock_file(folder, name)):
@@ -47,16 +48,15 @@ def status(config: AnyConfig, store: str | Path) -> Status:
     return found or Status(config, MISSING)
 
 
-def recorded(config: AnyConfig, path: Path) -> Status | None:
-    """What the file of a record says of a run; None without a file."""
-    if not path.exists():
+def recorded(config: AnyConfig, folder: Path) -> Status | None:
+    """What the record of a run says, or the damage that may have been its record; None without either."""
+    found = find(folder, config.name)
+    if found is None:
         return None
-    try:
-        record = read_record(path)
-    except (OSError, ValueError) as error:
-        return Status(config, INVALID, str(error))
-    reasons = problems(record, config)
-    return Status(config, INVALID, "; ".join(reasons)) if reasons else Status(config, DONE, record=record)
+    if found.record is None:
+        return Status(config, INVALID, found.fault)
+    reasons = problems(found.record, config)
+    return Status(config, INVALID, "; ".join(reasons)) if reasons else Status(config, DONE, record=found.record)
 
 
 def counts(found: Iterable[Status]) -> dict[str, int]:

@@ -1,8 +1,9 @@
-"""Where records lie: one flat folder for each kind of experiment, which all tables share."""
+"""The folders of records: one for each kind of experiment, which all tables share."""
 
 from pathlib import Path
 
 from translution_lib.experiments.grids.grid import Grid
+from translution_lib.experiments.reading import Place, all_places, place
 
 RESULTS, TRIALS = "results", "runs"
 NEAR = 8
@@ -15,15 +16,15 @@ def store_of(grid: Grid, results: str | Path = "") -> Path:
     return chosen / grid.file.experiment
 
 
-def find_record(run: str, results: str | Path = RESULTS) -> Path:
-    """The file of a record: of a run's name, of a beginning that one run alone has, or of a path.
+def find_record(run: str, results: str | Path = RESULTS) -> Place:
+    """Where a record lies: that of a run's name, of a beginning that one run alone has, or of a path.
 
     Raises:
         ValueError: none, or several; the message lists what there is.
     """
     if run.endswith(".json") and Path(run).is_file():
-        return Path(run)
-    known = {path.stem: path for path in sorted(Path(results).rglob("*.json")) if "benchmarks" not in path.parts}
+        return place(Path(run), 0, Path(run).read_bytes())
+    known = {one.name: one for one in all_places(results) if one.name}
     near = [name for name in known if name == run] or [name for name in known if name.startswith(run)]
     if len(near) == 1:
         return known[near[0]]

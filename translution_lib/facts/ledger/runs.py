@@ -3,7 +3,6 @@
 Only records of the profile ``DECIDING``, the sources' own setting, decide; those of a smaller profile make a remark.
 """
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from translution_lib.experiments import verdicts
+from translution_lib.experiments import read_records, verdicts
 from translution_lib.experiments.grids import GridFile, Result, grid_files, read_file, read_grid, results, store_of
 from translution_lib.experiments.kinds import KINDS
 from translution_lib.experiments.verdicts import Estimate
@@ -83,8 +82,7 @@ class Runs:
     @cached_property
     def recorded(self) -> Mapping[str, list[Mapping[str, Any]]]:
         """The parameters of all records, by the kind of experiment."""
-        return {folder.name: [json.loads(path.read_text(encoding="utf-8")).get("parameters", {})
-                              for path in sorted(folder.glob("*.json"))]
+        return {folder.name: [record.parameters for record in read_records(folder)]
                 for folder in self.store.glob("*") if folder.name in KINDS}
 
     def possible(self, grid: str, profile: str) -> bool:

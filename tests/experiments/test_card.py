@@ -1,0 +1,271 @@
+"""Half an hour on a card, rehearsed on the processor: the plan, the folder, kills, time that runs out, coming home."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.experiments.forge import wait_until
+from translution_lib.experiments import environment, read_records
+from translution_lib.experiments.card import wheels
+from translution_lib.experiments.card.folder import BENCHMARKS, LOG, MOST, SESSION, Folder, lines
+from translution_lib.experiments.card.home import bring_home, digest_of
+from translution_lib.experiments.card.plan import read_plan, rehearsal, runs_of
+from translution_lib.experiments.card.session import Session
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDS = "image-classification.jsonl"
+PLAN = """
+profile: smoke
+check_minutes: 0.1
+measure_minutes: 1
+benchmarks: []
+runs:
+  - {grid: GRID, together: 2, why: It is small.}
+"""
+GRID = """
+name: few
+title: Few
+seed: "000"
+experiment: image-classification
+common: {train_samples: 64, test_samples: 16, batch_size: 8, threads: 1, canvas: 16, patch_size: 8, depth: 1, dim: 8,
+         ff: 16, epochs: 2, train_placement: static}
+seeds: [0, 1, 2]
+rows: {plain: {mixer: absolute}, turned: {mixer: rotary}}
+columns: {static: {evaluation: static}}
+profiles: {smoke: {differs: Small.}}
+"""
+
+
+@pytest.fixture
+def plan(tmp_path) -> Path:
+    """A plan of six runs."""
+    (tmp_path / "few.yaml").write_text(GRID)
+    path = tmp_path / "plan.yaml"
+    path.write_text(PLAN.replace("GRID", str(tmp_path / "few.yaml")))
+    return path
+
+
+def command(*arguments) -> list[str]:
+    return [sys.executable, "-m", "translution_lib.experiments.command", "card", *map(str, arguments)]
+
+
+def call(*arguments, folder) -> subprocess.CompletedProcess:
+    return subprocess.run(command(*arguments), cwd=folder, env=surroundings(), capture_output=True, text=True)
+
+
+def surroundings() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+def names(out: Path) -> list[str]:
+    return [json.loads(line)["name"] for _, line in lines(out, RECORDS)]
+
+
+@pytest.fixture(scope="module")
+def rehearsed(tmp_path_factory) -> Path:
+    """The command as a reader would call it: every kind of benchmark and of run once."""
+    folder = tmp_path_factory.mktemp("rehearsal")
+    done = call("--rehearse", "--minutes", 3, "--out", "found", folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert "translution card --import" in done.stdout
+    return folder / "found"
+
+
+def test_the_plan_names_grids_that_there_are_and_fits_a_card():
+    plan = read_plan()
+    assert len({bench.name for bench in plan.benchmarks}) == len(plan.benchmarks)
+    for bench in plan.benchmarks:
+        assert (ROOT / "benchmarks" / f"{bench.command}.py").exists() and bench.name.endswith("-cuda")
+    for entry in plan.runs:
+        found = runs_of(entry, plan.profile)
+        assert found and all(config.device == "cuda" for config in found)
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"together": 0}, "runs.0.together"), ({"grid": 3}, "runs.0.grid"), ({"why": ""}, "runs.0.why"),
+    ({"rows": "all"}, "runs.0.rows"), ({"often": 1}, "runs.0.often")])
+def test_a_wrong_plan_is_refused_by_its_place(tmp_path, change, message):
+    entry = {"grid": "table-2", "together": 1, "why": "Because.", **change}
+    path = tmp_path / "plan.yaml"
+    path.write_text(json.dumps({"check_minutes": 1, "measure_minutes": 1, "benchmarks": [], "runs": [entry]}))
+    with pytest.raises(ValueError, match=f"(?s)plan.yaml: not a plan.*{message}"):
+        read_plan(path)
+
+
+def test_a_plan_that_is_no_file_or_no_yaml_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="which is no file"):
+        read_plan(tmp_path / "none.yaml")
+    (tmp_path / "bad.yaml").write_text("runs: [")
+    with pytest.raises(ValueError, match="cannot be read as YAML"):
+        read_plan(tmp_path / "bad.yaml")
+
+
+def test_a_rehearsal_has_every_kind_of_benchmark_and_of_run():
+    plan, short = read_plan(), rehearsal(read_plan())
+    assert {bench.command for bench in short.benchmarks} == {bench.command for bench in plan.benchmarks}
+    kinds = {type(config).__name__ for entry in short.runs for config in runs_of(entry, short.profile)}
+    assert kinds == {"ImageClassificationConfig", "LanguageModellingConfig"} and short.profile == "smoke"
+
+
+def test_the_rehearsal_leaves_everything_that_a_session_has(rehearsed):
+    session = json.loads((rehearsed / SESSION).read_text())
+    assert session["state"] == "whole" and session["rehearsal"] and session["failed"] == []
+    assert session["ceilings"]["bfloat16_operations_per_second"] > 0 and session["forms"] is not None
+    assert not any(session["waiting"].values())
+    files = sorted(path.name for path in rehearsed.iterdir())
+    assert len(files) <= 8 and set(files) == {SESSION, BENCHMARKS, LOG, RECORDS, "language-modelling.jsonl"}
+    assert all(path.stat().st_size <= MOST for path in rehearsed.iterdir())
+    found = [json.loads(line) for _, line in lines(rehearsed, BENCHMARKS)]
+    assert {one["record"]["status"] for one in found} == {"measured"} and len(found) == 2
+    text = "".join(path.read_text() for path in rehearsed.iterdir())
+    assert str(ROOT) not in text and str(rehearsed.parent) not in text
+
+
+def test_what_comes_home_is_what_was_found(rehearsed, tmp_path):
+    brought = bring_home(rehearsed, tmp_path)
+    there = sorted(names(rehearsed))
+    assert there == sorted(record.name for record in read_records(tmp_path / "image-classification"))
+    assert set(brought.benchmarks) == {path.stem for path in (tmp_path / "benchmarks").iterdir()} - {"card"}
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    bring_home(rehearsed, tmp_path)
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+def test_a_rehearsal_does_not_come_into_the_books_results(rehearsed):
+    with pytest.raises(ValueError, match="numbers mean nothing"):
+        bring_home(rehearsed, ROOT / "results")
+
+
+def test_a_damaged_folder_is_refused_or_brings_the_same(rehearsed, tmp_path):
+    """Bytes flipped, cut and repeated at random places: success with equal content, or a refusal without a trace."""
+    whole = tmp_path / "whole"
+    bring_home(rehearsed, whole)
+    expected = {path.relative_to(whole): path.read_bytes() for path in whole.rglob("*") if path.is_file()}
+    rng, refused = random.Random(0), 0
+    for trial in range(60):
+        folder, results = tmp_path / f"in-{trial}", tmp_path / f"out-{trial}"
+        shutil.copytree(rehearsed, folder)
+        path = rng.choice([path for path in sorted(folder.iterdir()) if path.name != LOG])
+        path.write_bytes(damaged(path.read_bytes(), rng))
+        try:
+            bring_home(folder, results)
+        except ValueError as error:
+            refused += 1
+            assert str(error) and not results.exists()
+            continue
+        for path in (path for path in results.rglob("*") if path.is_file()):  # a file may have been cut after a line
+            assert set(path.read_bytes().split(b"\n")) <= set(expected[path.relative_to(results)].split(b"\n"))
+    assert refused > 40
+
+
+def damaged(data: bytes, rng: random.Random) -> bytes:
+    """The data with one thing done to them."""
+    at, kind = rng.randrange(len(data)), rng.randrange(4)
+    if kind == 0:
+        return data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1:]
+    if kind == 1:
+        return data[:at]
+    if kind == 2:
+        return data[:at] + data[at // 2:]
+    return data[:at] + rng.randbytes(20) + data[at:]
+
+
+def test_a_session_that_is_killed_goes_on_and_repeats_nothing(plan, tmp_path):
+    arguments = ["--plan", plan, "--minutes", 3, "--out", tmp_path / "found", "--device", "cpu"]
+    process = subprocess.Popen(command(*arguments), cwd=tmp_path, env=surroundings(),
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    wait_until(lambda: process.poll() is not None or len(names(tmp_path / "found")) >= 2)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    before = names(tmp_path / "found")
+    assert 2 <= len(before) < 6, "killed too late"
+    done = call(*arguments, folder=tmp_path)
+    assert done.returncode == 2 and "holds a session already" in done.stderr
+    done = call(*arguments, "--continue", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    after = names(tmp_path / "found")
+    assert after[:len(before)] == before and len(after) == len(set(after)) == 6
+
+
+def test_nothing_is_begun_that_cannot_end_in_time(plan, tmp_path):
+    done = call("--plan", plan, "--minutes", 0.3, "--out", "found", "--device", "cpu", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    session = json.loads((tmp_path / "found" / SESSION).read_text())
+    assert names(tmp_path / "found") == [] and list(session["waiting"].values()) == [6]
+    assert "not begun: 6 of" in done.stdout
+
+
+def test_a_line_that_a_kill_cut_off_counts_for_nothing(tmp_path):
+    folder = Folder(tmp_path / "found")
+    folder.note(form=1)
+    folder.add(RECORDS, '{"name": "a"}')
+    with open(tmp_path / "found" / RECORDS, "a") as file:
+        file.write('{"name": "half')
+    assert [line for _, line in lines(tmp_path / "found", RECORDS)] == ['{"name": "a"}']
+    Folder(tmp_path / "found", again=True).add(RECORDS, '{"name": "b"}')
+    assert [line for _, line in lines(tmp_path / "found", RECORDS)] == ['{"name": "a"}', '{"name": "b"}']
+
+
+def test_a_folder_refuses_what_it_cannot_carry(tmp_path):
+    folder = Folder(tmp_path)
+    with pytest.raises(OSError, match="would grow to"):
+        folder.add(RECORDS, "x" * MOST)
+    with pytest.raises(ValueError, match="2 lines"):
+        folder.add(RECORDS, "a\nb")
+    folder.say("y" * MOST)
+    assert not any(path.stat().st_size for path in tmp_path.iterdir())
+
+
+def test_a_card_that_cannot_be_looked_at_costs_the_look_alone(plan, tmp_path, monkeypatch):
+    """Without a GPU the look fails, and so does every run; the session ends and says so."""
+    done = call("--plan", plan, "--minutes", 0.6, "--out", "found", folder=tmp_path)
+    session = json.loads((tmp_path / "found" / SESSION).read_text())
+    assert done.returncode == 0 and session["state"] == "whole"
+    assert "the look at the card" in {one["what"] for one in session["failed"]}
+
+
+def test_the_digest_of_a_commit_is_that_of_its_files(tmp_path):
+    head = environment.git(ROOT, "rev-parse", "HEAD")
+    if head is None:
+        pytest.skip("no git repository here")
+    tree = tmp_path / "tree"
+    subprocess.run(["git", "-C", str(ROOT), "worktree", "add", "-q", "--detach", str(tree), head], check=True)
+    try:
+        assert digest_of(head) == environment.digest(tree / "translution_lib")
+        (tree / "translution_lib" / "new.py").write_text("")
+        assert digest_of(head) != environment.digest(tree / "translution_lib")
+    finally:
+        subprocess.run(["git", "-C", str(ROOT), "worktree", "remove", "--force", str(tree)], check=True)
+    with pytest.raises(ValueError, match="not known here"):
+        digest_of("0" * 40)
+
+
+def test_the_packages_that_travel_are_all_that_a_run_lacks():
+    found = wheels.closure()
+    assert {"pydantic", "pydantic-core", "jaxtyping", "kornia", "kornia-rs"} <= set(found)
+    assert not {"torch", "numpy", "triton", "lightning"} & set(found)
+    with pytest.raises(ValueError, match="nothing-of-this-name: not installed here"):
+        wheels.closure(("nothing-of-this-name",))
+
+
+def test_an_interrupt_is_noted_and_what_was_found_stays(plan, tmp_path):
+    folder = Folder(tmp_path / "found")
+    session = Session(read_plan(plan), folder, 1.0, "cpu", results=tmp_path / "results")
+
+    def stop():
+        from translution_lib.experiments.signals import Interrupted
+
+        raise Interrupted(signal.SIGINT, 0)
+
+    session.know_the_card = session.measure = lambda: None
+    session.train = stop
+    with pytest.raises(RuntimeError):
+        session.run()
+    assert json.loads((tmp_path / "found" / SESSION).read_text())["state"] == "stopped by SIGINT"

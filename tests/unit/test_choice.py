@@ -1,0 +1,370 @@
+"""Check, then time: a form that is wrong in any way is left out, and of the others the fastest is taken."""
+
+import json
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+import torch
+
+from tests.unit.test_fused import DEVICE, needs_triton, operator, python
+from translution_lib import functional as fn
+from translution_lib import offsets
+from translution_lib.functional import choice, forms, fused, loop, proof
+from translution_lib.functional.groups import pairs_on
+
+CPU = torch.device("cpu")
+PADDED = "translution_lib.functional.padded"
+HONEST = f"from {PADDED} import scores, scores_backward, takes, values, values_backward\n"
+FORMS = {   # the source of a form, and what the reason says; None where it agrees
+    "honest": (HONEST, None),
+    "slow": (HONEST + """
+import time
+from translution_lib.functional import padded
+def values(*args):
+    time.sleep(0.02)
+    return padded.values(*args)
+def scores(*args):
+    time.sleep(0.02)
+    return padded.scores(*args)
+""", None),
+    "raising": (HONEST + """
+def values(*args):
+    raise RuntimeError("no such kernel")
+""", "RuntimeError: no such kernel"),
+    "missing": ("import no_such_module\n", "ModuleNotFoundError"),
+    "wrong": (HONEST + """
+from translution_lib.functional import padded
+def scores(*args):
+    return (1.01 * padded.scores(*args)[0],)
+""", "scores of .* relative error 1.0e-02"),
+    "one_relation": (HONEST + """
+from translution_lib.functional import padded
+def values_backward(*args):
+    d_alpha, dx, dw = padded.values_backward(*args)
+    dw[1] *= 1.001
+    return d_alpha, dx, dw
+""", "dW of .* relative error 1.0e-03"),
+    "no_zero": (HONEST + """
+from translution_lib.functional import padded
+def scores_backward(*args):
+    ds, dt, *dw = padded.scores_backward(*args)
+    return ds, dt, *(None if w is None else w + (w == 0) * 1e-30 for w in dw)
+""", "dW_q of .* relative error inf"),
+    "other_bits": (HONEST + """
+from translution_lib.functional import padded
+calls = []
+def values(*args):
+    calls.append(0)
+    return (padded.values(*args)[0] * (1 + 1e-6 * (len(calls) % 2)),)
+""", "values of .*: equal inputs gave other bits"),
+    "other_type": (HONEST + """
+from translution_lib.functional import padded
+def values(*args):
+    return (padded.values(*args)[0].double(),)
+""", "of torch.float64, expected .* of torch.float32"),
+    "absent": ("def takes(*tensors):\n    return False\n", "it serves no such operands"),
+}
+DEADLY = {  # those that must not be imported here
+    "exiting": ("import os, sys\nsys.stderr.write('last words')\nsys.stderr.flush()\nos._exit(3)\n",
+                "ended with code 3: last words"),
+    "aborting": ("import os\nos.abort()\n", "ended with code -6"),
+    "hanging": ("import time\nprint('{}', flush=True)\ntime.sleep(1000)\n", "no answer in 1 s"),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder that can be imported from, with a module for every form."""
+    folder = tmp_path_factory.mktemp("forms")
+    for name, (source, _) in {**FORMS, **DEADLY}.items():
+        (folder / f"{name}_form.py").write_text(source)
+    sys.path.insert(0, str(folder))
+    yield folder
+    sys.path.remove(str(folder))
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    """Nothing is remembered from before, nor after; the choice is made on the CPU."""
+    monkeypatch.delenv(choice.VARIABLE, raising=False)
+    for name, empty in (("_verdicts", {}), ("_taken", {}), ("_times", []), ("DEVICES", ("cpu",))):
+        monkeypatch.setattr(choice, name, empty)
+
+
+@pytest.mark.usefixtures("made")
+@pytest.mark.parametrize("name", FORMS)
+def test_a_form_is_believed_if_it_agrees(name):
+    reason, found = FORMS[name][1], proof.verdict(f"{name}_form", CPU, torch.float32)
+    assert found["agreed"] == (reason is None) and found["applies"] == (name != "absent")
+    if reason is None:
+        assert 0 < found["error"] < 1e-5 and found["reason"] is None
+    else:
+        assert re.search(reason, found["reason"]), found["reason"]
+
+
+@pytest.mark.usefixtures("made")
+def test_a_form_that_dies_takes_nothing_with_it(monkeypatch):
+    monkeypatch.setattr(choice, "CANDIDATES", ("exiting_form", "honest_form", "aborting_form", "wrong_form"))
+    exiting, honest, aborting, wrong = forms.self_check("cpu", torch.float32)
+    assert honest["agreed"] and 0 < honest["error"] < 1e-5 and honest["seconds"] > 0
+    for name, found in (("exiting", exiting), ("aborting", aborting)):
+        assert not found["agreed"] and DEADLY[name][1] in found["reason"]
+    assert re.search(FORMS["wrong"][1], wrong["reason"])
+    assert forms.report()["checks"][1] == {"device": "cpu", "dtype": "torch.float32", **honest}
+
+
+@pytest.mark.usefixtures("made")
+def test_a_form_that_hangs_is_killed(monkeypatch):
+    monkeypatch.setattr(choice, "CANDIDATES", ("hanging_form",) * 2)
+    started = []
+
+    class Started(subprocess.Popen):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            started.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Started)
+    found = forms.self_check("cpu", torch.float32, 1)
+    assert [(v["agreed"], v["reason"]) for v in found] == [(False, DEADLY["hanging"][1])] * 2
+    assert len(started) == 2 and all(process.returncode is not None for process in started)
+
+
+def test_only_a_whole_verdict_is_an_answer():
+    whole = {"agreed": True, "applies": True, "reason": None, "error": 0.0}
+    assert choice._answer("noise\n" + json.dumps(whole) + "\n") == whole
+    for printed in ("", "{", "{}", "[]", json.dumps({**whole, "agreed": 1}), json.dumps(whole) + "\nnoise"):
+        assert choice._answer(printed) is None
+
+
+def known(*agreed: str, left_out: tuple[str, ...] = ()) -> tuple[tuple[str, ...], list[dict]]:
+    """A registry, and verdicts on it that need no process."""
+    names = [f"{name}_form" for name in (*agreed, *left_out)]
+    return tuple(names), [{"candidate": name, "agreed": k < len(agreed), "applies": True, "reason": "so",
+                           "error": 0.0, "seconds": 0.0} for k, name in enumerate(names)]
+
+
+def install(monkeypatch, *agreed: str, left_out: tuple[str, ...] = ()) -> mock.Mock:
+    """Have the check find this."""
+    names, found = known(*agreed, left_out=left_out)
+
+    def check(device, dtype, seconds=0.0):
+        choice._verdicts[choice._device_name(device), str(dtype)] = found
+        return found
+
+    spy = mock.Mock(wraps=check)
+    monkeypatch.setattr(choice, "CANDIDATES", names)
+    monkeypatch.setattr(choice, "self_check", spy)
+    return spy
+
+
+def run(args=None):
+    args = args or operator("line", 1, "qkv", 2, 3, 4, 2)
+    return torch.autograd.grad(fn.translution(*args).square().sum(), args[:4])
+
+
+@pytest.mark.usefixtures("made")
+def test_the_fastest_of_those_that_agreed_is_taken_forward_and_backward(monkeypatch):
+    check = install(monkeypatch, "slow", "honest", left_out=("wrong",))
+    with pytest.warns(RuntimeWarning, match="'wrong_form' is left out for torch.float32 on cpu: so"):
+        first = run()
+    import honest_form
+    spies = {k: mock.Mock(wraps=getattr(honest_form, k)) for k in
+             ("scores", "scores_backward", "values", "values_backward")}
+    with mock.patch.multiple(honest_form, **spies), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = run()
+    assert [spy.call_count for spy in spies.values()] == [1] * 4        # nothing is timed again
+    assert all(map(torch.equal, first, again)) and check.call_count == 1
+    found = forms.report()
+    assert json.loads(json.dumps(found)) == json.loads(json.dumps(found)) and len(found["checks"]) == 3
+    assert [(c["operation"], c["taken"], set(c["seconds"])) for c in found["choices"]] == [
+        (what, "honest_form", {"slow_form", "honest_form"}) for what in ("scores", "values")]
+    assert all(c["seconds"]["slow_form"] > c["seconds"]["honest_form"] > 0 for c in found["choices"])
+
+
+@pytest.mark.usefixtures("made")
+def test_a_batch_of_the_same_power_of_two_and_an_equal_table_are_not_timed_again(monkeypatch):
+    install(monkeypatch, "honest")
+    for batch in (3, 4, 3):
+        run(operator("line", 1, "qkv", batch, 3, 4, 2))
+    assert len(choice._times) == 2
+    run(operator("line", 1, "qkv", 5, 3, 4, 2))
+    run(operator("clip", 1, "qkv", 4, 3, 4, 2))
+    assert len(choice._times) == 6
+
+
+@pytest.mark.usefixtures("made")
+def test_if_none_agrees_the_loop_is_taken_with_one_warning(monkeypatch):
+    install(monkeypatch, left_out=("wrong",))
+    with pytest.warns(RuntimeWarning) as said:
+        run()
+    assert len(said) == 2 and "the loop over relations is taken" in str(said[1].message)
+    assert {c["taken"] for c in choice._times} == {"loop"}
+
+
+@pytest.mark.usefixtures("made")
+@pytest.mark.parametrize(("error", "warned"), [(torch.OutOfMemoryError("full"), 0), (RuntimeError("launch"), 2)])
+def test_what_fails_on_a_shape_is_left_out_for_it(monkeypatch, error, warned):
+    install(monkeypatch, "honest", "slow")
+    import honest_form
+    with mock.patch.multiple(honest_form, scores_backward=mock.Mock(side_effect=error),
+                             values=mock.Mock(side_effect=error)), warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        run()
+    assert len(said) == warned
+    assert all(c["taken"] == "slow_form" and "honest_form" in c["left_out"] for c in choice._times)
+
+
+@pytest.mark.usefixtures("made")
+@pytest.mark.parametrize("name", ["scores", "scores_backward", "values", "values_backward"])
+@pytest.mark.parametrize("wrong", [0.5, float("nan")])
+def test_what_is_wrong_on_the_real_operands_is_left_out(monkeypatch, name, wrong):
+    """One relation, token or query is enough."""
+    install(monkeypatch, "honest", "slow")
+    import honest_form
+    real = getattr(honest_form, name)
+
+    def spoiled(*args):
+        *first, last = real(*args)
+        (last[:, :, 1] if name == "scores" else last[1]).mul_(wrong)
+        return *first, last
+
+    with mock.patch.object(honest_form, name, spoiled), pytest.warns(RuntimeWarning, match="differs from the loop"):
+        run()
+    found = {c["operation"]: (c["taken"], "honest_form" in c["left_out"]) for c in choice._times}
+    assert found[name.split("_")[0]] == ("slow_form", True)
+
+
+def test_operands_that_are_not_finite_leave_nobody_out():
+    x = torch.tensor([[[1.0]], [[float("nan")]], [[0.0]]])
+    assert choice._difference([x, None], [x, None]) == 0 == choice._difference([x], None)
+    assert choice._difference([x.nan_to_num(3)], [x]) == 0 and choice._difference([x + 1], [x]) == float("inf")
+
+
+@pytest.mark.usefixtures("made")
+def test_nothing_is_checked_or_timed_while_a_graph_is_captured(monkeypatch):
+    check = install(monkeypatch, "slow", "honest")
+    with mock.patch.object(choice, "_busy", return_value=True):
+        with mock.patch.object(loop, "scores", mock.Mock(wraps=loop.scores)) as spy:
+            run()
+        assert spy.called and not check.called          # nothing is known
+        choice._verdicts["cpu", "torch.float32"] = known("slow", "honest")[1]
+        import slow_form
+        with mock.patch.object(slow_form, "scores", mock.Mock(wraps=slow_form.scores)) as spy:
+            run()
+        assert spy.call_count == 1 and not choice._taken and not choice._times
+    run()
+    assert {c["taken"] for c in choice._times} == {"honest_form"}
+
+
+@pytest.mark.usefixtures("made")
+def test_what_is_asked_for_goes_before_the_choice(monkeypatch):
+    check = install(monkeypatch, "honest")
+    with forms.forced("loop"), mock.patch.object(loop, "values", mock.Mock(wraps=loop.values)) as spy:
+        run()
+    assert spy.called and not check.called
+    with forms.forced("honest_form", False):
+        run()
+    assert {c["taken"] for c in choice._times} == {"loop"}
+    run()
+    assert choice._times[-1]["taken"] == "honest_form"
+
+
+@pytest.mark.parametrize("args", [operator("line", 1, "qkv", 2, 3, 4, 2)])
+def test_by_default_the_cpu_takes_the_loop_unasked(monkeypatch, args):
+    monkeypatch.setattr(choice, "DEVICES", ("cuda",))
+    with mock.patch.object(choice, "take", side_effect=AssertionError), \
+            mock.patch.object(loop, "scores", mock.Mock(wraps=loop.scores)) as spy:
+        run(args)
+    assert spy.called
+
+
+def test_nothing_mapped_or_empty_is_timed(monkeypatch):
+    x, alpha, *_, w = (t.detach() for t in operator("line", 1, "qkv", 2, 3, 4, 2)[:4])
+    rel, alpha = offsets(4), torch.rand(2, 1, 4, 4)
+    with mock.patch.object(choice, "take", side_effect=AssertionError):
+        assert fn.translution_values(alpha[:0], x[:0], w, rel).shape == (0, 4, 2)
+        assert forms.form("values", (alpha.to("meta"), x, w), pairs_on(rel, CPU), 1) is loop
+
+
+CHILD = """
+import torch, warnings
+from translution_lib.functional import choice
+warnings.simplefilter("error")
+choice.CANDIDATES = {registry!r}
+print(choice._known(torch.device("cpu"), torch.float32) is not None)
+"""
+
+
+@pytest.mark.usefixtures("made")
+def test_verdicts_are_handed_to_child_processes(monkeypatch):
+    install(monkeypatch, "honest").side_effect = None
+    run()
+    text = forms.exported()
+    registry = choice.CANDIDATES
+    assert python(CHILD.format(registry=registry), **{choice.VARIABLE: text}).split() == ["True"]
+    choice._verdicts.clear()
+    for change in (lambda d: d["versions"].update(torch="0"), lambda d: d["found"][0].update(device="other"),
+                   lambda d: d["found"][0].update(dtype="torch.half"), lambda d: d["found"][0].update(verdicts=[]),
+                   lambda d: d["found"][0]["verdicts"][0].pop("agreed"), lambda d: d.pop("found"),
+                   lambda d: d["found"][0].update(verdicts=[{"candidate": "honest_form", "agreed": "yes"}])):
+        data = json.loads(text)
+        change(data)
+        monkeypatch.setenv(choice.VARIABLE, json.dumps(data))
+        assert choice._known(CPU, torch.float32) is None
+    for text_ in ("", "{", "[]", "null", '{"versions": 1}', '{"found": 3}'):
+        monkeypatch.setenv(choice.VARIABLE, text_)
+        assert choice._known(CPU, torch.float32) is None
+    monkeypatch.setenv(choice.VARIABLE, text)
+    assert choice._known(CPU, torch.float32)[0]["candidate"] == "honest_form"
+
+
+def test_a_check_that_cannot_start_is_a_reason_and_no_error(monkeypatch):
+    monkeypatch.setattr(sys, "executable", str(Path("no") / "such" / "python"))
+    assert all("does not start" in v["reason"] and not v["agreed"] for v in forms.self_check("cpu", torch.float32))
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(ValueError, match="name must be one of .*'padded'.* got 'fastest'"), forms.forced("fastest"):
+        pass
+    assert not forms._asked
+
+
+@pytest.mark.parametrize("dtype", proof.BOUNDS)
+@pytest.mark.parametrize("name", ["loop", "padded", "grouped_mm"])
+def test_the_forms_of_the_library_agree(name, dtype):
+    found = proof.verdict(f"translution_lib.functional.{name}", CPU, dtype)
+    applies = name != "grouped_mm" or dtype == torch.bfloat16
+    assert found["agreed"] == found["applies"] == applies
+    assert not applies or found["error"] < proof.BOUNDS[dtype] / 5
+
+
+def test_a_bound_lies_below_what_one_wrong_pair_does():
+    """One of a query's pairs lost in all samples and heads: in every case and type it is seen."""
+    from translution_lib.functional import padded
+
+    def lost(*args):
+        (a,) = padded.scores(*args)
+        at = args[4].groups[0]
+        a[:, :, at.queries[0], at.keys[0]] = 0
+        return (a,)
+
+    wrong = SimpleNamespace(**{**vars(padded), "scores": lost})
+    for dtype in proof.BOUNDS:
+        for seed, case in enumerate(proof.CASES):
+            if not case.same:
+                with pytest.raises(proof.Disagreement, match="scores of"):
+                    proof.compare(wrong, case, seed, CPU, dtype)
+
+
+@needs_triton
+@pytest.mark.skipif(DEVICE != "cpu", reason="on a card its own check runs all cases")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_triton_agrees_on_a_case_that_its_interpreter_can_run(dtype):
+    assert max(proof.compare(fused, proof.CASES[2], 2, CPU, dtype)) < proof.BOUNDS[dtype] / 5

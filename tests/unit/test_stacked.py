@@ -1,0 +1,281 @@
+"""The forms that stack their rows equal the definition, and so do all gradients, whatever is padded, cut or empty."""
+
+import math
+from unittest import mock
+
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.unit.strategies import DIM, EVERY, F64, build, doubled, gradients, operators, tables
+from tests.unit.test_fused import CASES, EPS, and_gradients, check, operator
+from translution_lib import MIXERS, Relations, offsets, pairs, shared
+from translution_lib import functional as fn
+from translution_lib.functional import forms, grouped, grouped_mm, padded, stacked
+from translution_lib.functional.checks import HALF_TYPES
+from translution_lib.functional.grouped import pair_scores, pair_values
+from translution_lib.functional.groups import pairs_on
+from translution_lib.functional.layout import common_sizes, layout
+
+CPU = torch.device("cpu")
+FORMS = {"padded": padded, "grouped_mm": grouped_mm}
+NAMES = ["scores", "scores_backward", "values", "values_backward"]
+
+
+@pytest.mark.parametrize("most", [2**28, 200], ids=["whole", "cut"])
+@pytest.mark.parametrize("case", CASES, ids=lambda c: "-".join(map(str, c)))
+def test_padded_equals_the_definition(case, most):
+    with mock.patch.object(stacked, "MOST_BYTES", most):
+        check(fn.translution, fn.translution_definition, operator(*case), form="padded")
+
+
+@pytest.mark.parametrize("most", [2**28, 2**11], ids=["whole", "cut"])
+@pytest.mark.parametrize("case", CASES, ids=lambda c: "-".join(map(str, c)))
+def test_grouped_mm_equals_the_definition(case, most):
+    """Its channels are multiples of 8, and the bound is that of a sum of rounded products."""
+    table, heads, relative, b, *widths = case
+    args = operator(table, heads, relative, b, *(8 * width for width in widths), dtype=torch.bfloat16)
+    assert grouped_mm.takes(*args[:4])
+    with mock.patch.object(stacked, "MOST_BYTES", most):
+        check(fn.translution, fn.translution_definition, args, 0.15, "grouped_mm")
+
+
+@given(operators(), st.sampled_from([1, 64, 500, 2**28]))
+def test_padded_in_double_precision(args, most):
+    given = list(args.values())
+    with mock.patch.object(stacked, "MOST_BYTES", most), forms.forced("padded"):
+        found = and_gradients(fn.translution(*given), given[:4])
+    exact = doubled(given)
+    for a, b in zip(found, and_gradients(fn.translution_definition(*exact), exact[:4]), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_finite_differences_and_second_derivatives(heads):
+    rel = offsets(3, causal=True)
+    args = [a.detach().double().requires_grad_() for a in operator("line", heads, "qkv", 2, 2, 2, 2)[:4]]
+    args = [args[0][:, :3].detach().requires_grad_(), *(w[:rel.count].detach().requires_grad_() for w in args[1:])]
+    with forms.forced("padded"):
+        assert torch.autograd.gradcheck(lambda *a: fn.translution(*a, rel, heads), args)
+        assert torch.autograd.gradgradcheck(lambda *a: fn.translution(*a, rel, heads), args, fast_mode=True)
+
+
+@pytest.mark.parametrize("room", [0, 2**62], ids=["again", "kept"])
+@pytest.mark.parametrize("inside", [True, False])
+def test_forward_in_one_form_and_backward_in_another(inside, room):
+    """What the loop keeps is not needed; and where nothing is kept, the loop computes it."""
+    args = doubled(operator("cls", 2, "qkv", 2, 4, 2, 3))
+    with mock.patch.object(grouped, "KEEP_BYTES", room):
+        with forms.forced("padded" if inside else "loop"):
+            y = fn.translution(*args)
+        with forms.forced("loop" if inside else "padded"):
+            found = torch.autograd.grad(y.square().sum(), args[:4])
+    expected = torch.autograd.grad(fn.translution_definition(*args).square().sum(), args[:4])
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(("name", "options"), [e for e in EVERY if "translution" in e[0]])
+def test_every_layer_gives_the_same_inside(name, options):
+    layer = build(name, **options)
+    x = torch.randn(2, layer.relations.n, DIM, dtype=F64, requires_grad=True)
+    inputs = [x, *layer.parameters()]
+    expected = [(y := layer(x)).detach(), *gradients(y, inputs)]
+    with forms.forced("padded"):
+        found = [(y := layer(x)).detach(), *gradients(y, inputs)]
+    torch.testing.assert_close(found, expected)
+    assert name in MIXERS
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_the_operator_takes_the_form_that_is_asked_for(name):
+    """The comparisons above would hold without it."""
+    args = operator("line", 1, "qkv", 2, 8, 8, 8, dtype=torch.bfloat16)
+    for on in (True, False):
+        spies = {k: mock.Mock(wraps=getattr(FORMS[name], k)) for k in NAMES}
+        with mock.patch.multiple(FORMS[name], **spies), forms.forced(name, on):
+            and_gradients(fn.translution(*args), args[:4])
+        assert [spy.called for spy in spies.values()] == [on] * 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALF_TYPES])
+@pytest.mark.parametrize("name", FORMS)
+def test_equal_inputs_give_equal_bits(name, dtype):
+    args = operator("cls-window", 2, "qkv", 3, 8, 8, 8, dtype=dtype)
+    with forms.forced(name):
+        first, second = (and_gradients(fn.translution(*args), args[:4]) for _ in range(2))
+    assert all(torch.equal(a, b) and a.dtype == dtype for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("dtype", EPS)
+def test_half_precision_is_summed_wide(dtype):
+    """Many pieces of one relation, whose gradients alternate: a half-precision sum would lose the small ones."""
+    rel, b, c = shared(24), 1, 8
+    ones = torch.ones(rel.n, b, c, dtype=dtype)
+    grad = torch.ones(b, 1, rel.n, rel.n, dtype=dtype)
+    w = torch.eye(c, dtype=dtype)[None].contiguous()
+    with mock.patch.object(stacked, "MOST_BYTES", 2 * c * 2):       # two pairs a piece
+        _, _, dw, _ = padded.scores_backward(grad, ones, ones, w, None, pairs_on(rel, CPU), 1)
+    assert torch.equal(dw, torch.full_like(dw, rel.n**2))           # 2 + 2 + … stops at 256 in bfloat16
+
+
+def unread() -> Relations:
+    """A table whose last key no query reads, and in which relations have different numbers of pairs."""
+    index = offsets(5).index.clone()
+    index[:, -1] = -1
+    return Relations(index, 9, tuple(range(9)))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("name", FORMS)
+def test_what_no_pair_reads_does_not_spread(name, bad):
+    """Neither a token that is nobody's key nor, through rows that only fill up, any token at all."""
+    rel, g = unread(), torch.Generator().manual_seed(2)
+    s, t, grad = (torch.randn(*shape, generator=g).bfloat16() for shape in ((5, 2, 8), (5, 2, 8), (2, 1, 5, 5)))
+    w = torch.randn(9, 8, 8, generator=g).bfloat16()
+    spoiled, found = t.clone(), pairs_on(rel, CPU)
+    spoiled[-1] = bad
+    form = FORMS[name]
+    for x in (t, spoiled):
+        results = [*form.scores(s, x, w, w, found, 1), *form.scores_backward(grad, s, x, w, w, found, 1),
+                   *form.values(grad, x, w, found), *form.values_backward(s, grad, x, w, found)]
+        assert all(bool(result.isfinite().all()) for result in results)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_bad_token_spoils_the_relations_of_its_own_pairs_alone(name):
+    """A row that fills up must not read a token: the first one, say, which is infinite here."""
+    rel, g = offsets(5, causal=True), torch.Generator().manual_seed(2)
+    s, grad, w = (torch.randn(*shape, generator=g).bfloat16() for shape in ((5, 2, 8), (2, 1, 5, 5), (5, 8, 8)))
+    s[0] = math.inf
+    _, _, dw_q, dw_k = FORMS[name].scores_backward(grad, s, s, w, w, pairs_on(rel, CPU), 1)
+    assert not dw_q[:, 0].isfinite().all()
+    s[0], index = 0, rel.index.clone()
+    index[1:, 0] = -1                                               # only token 0 itself reads it: relation 0
+    alone, spoiled = Relations(index, 5, tuple(range(5))), s.clone()
+    spoiled[0] = math.inf
+    for x, finite in ((s, True), (spoiled, False)):
+        _, _, dw_q, dw_k = FORMS[name].scores_backward(grad, x, x, w, w, pairs_on(alone, CPU), 1)
+        assert bool(dw_q[0].isfinite().all()) == bool(dw_k[0].isfinite().all()) == finite
+        assert dw_q[1:].isfinite().all() and dw_k[1:].isfinite().all()
+
+
+def test_what_they_take():
+    x, w = torch.ones(3, 2, 8), torch.ones(5, 8, 16)
+    assert padded.takes(x, x, w, None) and padded.takes(x.double()) and padded.takes(x.half(), w.half())
+    assert not any(padded.takes(*some) for some in [(x, x.half()), (x.to("meta"),), (x[:0],), (x.int(),)])
+    x, w = x.bfloat16(), w.bfloat16()
+    assert grouped_mm.takes(x, x, w, None)
+    assert not any(grouped_mm.takes(*some) for some in [(x.float(),), (x[..., :4],), (x, w[..., :12]), (x.half(),)])
+    with forms.forced("grouped_mm"):                                # what it does not take goes to the loop
+        assert pair_scores(x[..., :4], x[..., :4], None, None, pairs(2), 1).shape == (3, 1, 2, 2)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_autocast_vmap_and_an_empty_batch(name):
+    rel = offsets(3)
+    x, w_q, _, w_v, *_ = (a.detach() if isinstance(a, torch.Tensor) else a
+                          for a in operator("window", 1, "qkv", 2, 8, 8, 8, dtype=torch.bfloat16))
+    w_q, w_v, alpha = w_q.repeat(2, 1, 1)[:5], w_v.repeat(2, 1, 1)[:5], torch.rand(2, 1, 3, 3).bfloat16()
+    with forms.forced(name):
+        with torch.autocast("cpu", torch.bfloat16):
+            assert pair_values(alpha.float(), x.float(), w_v.float(), rel).dtype == torch.bfloat16
+        assert pair_values(alpha[:0], x[:0], w_v, rel).shape == (0, rel.n, 8)
+        each = torch.vmap(lambda x, a: pair_values(a[None], x[None], w_v, rel)[0])(x, alpha)
+        torch.testing.assert_close(each, pair_values(alpha, x, w_v, rel), rtol=0.02, atol=0.02)
+        each = torch.vmap(lambda x: pair_scores(x[None], x[None], w_q, w_q, rel, 1)[0])(x)
+        torch.testing.assert_close(each, pair_scores(x, x, w_q, w_q, rel, 1), rtol=0.02, atol=0.02)
+
+
+class Largest(TorchDispatchMode):
+    """Within this context, the bytes of the largest tensor that an operation makes, by its shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for t in result if isinstance(result, (tuple, list)) else [result]:
+            if isinstance(t, torch.Tensor) and t.is_floating_point():
+                self.bytes = max(self.bytes, t.nbytes)
+        return result
+
+
+@pytest.mark.parametrize("table", [offsets((6, 6), cls=True), shared(36), offsets(36, causal=True)],
+                         ids=["grid", "shared", "causal"])
+@pytest.mark.parametrize("name", FORMS)
+def test_no_tensor_is_larger_than_the_bound(name, table):
+    """The projected pairs of the whole table are many times larger."""
+    b, c, most = 16, 32, 2**16
+    x = torch.ones(table.n, b, c).bfloat16()
+    w = torch.ones(table.count, c, c).bfloat16()
+    numbers = torch.ones(b, 1, table.n, table.n).bfloat16()
+    allowed = max(most, w.nbytes, 2 * numbers.nbytes, 2 * x.nbytes)
+    assert b * c * 2 * int(table.mask.sum()) > 2 * allowed
+    found, form = pairs_on(table, CPU), FORMS[name]
+    with mock.patch.object(stacked, "MOST_BYTES", most), Largest() as largest:
+        form.scores(x, x, w, w, found, 1)
+        form.scores_backward(numbers, x, x, w, w, found, 1)
+        form.values(numbers, x, w, found)
+        form.values_backward(x, numbers, x, w, found)
+    assert most // 4 < largest.bytes <= allowed
+
+
+@given(tables(), st.sampled_from([1, 2, 16]), st.sampled_from([16, 32, 2**10]), st.sampled_from([1, 4, 2**10]),
+       st.booleans())
+@example(shared(7), 1, 16, 1, True)
+def test_a_layout_has_every_pair_once_in_its_relation(rel, step, rows, parts, uniform):
+    plan, n, seen = layout(rel, CPU, rows, parts, step, uniform), rel.n, []
+    for chunk in plan.chunks:
+        ids = torch.arange(rel.count)[chunk.relations]
+        ends = chunk.ends.tolist()
+        assert ends == sorted({*ends}) and len(ids) == len(ends) <= parts and len(chunk.flat) == ends[-1] <= rows
+        assert all(end % step == 0 for end in ends)
+        assert [len(ids[run.parts]) for run in chunk.runs] == [run.size for run in chunk.runs]
+        assert [k for run in chunk.runs for k in range(len(chunk.flat))[run.rows]] == list(range(len(chunk.flat)))
+        place = torch.bucketize(torch.arange(len(chunk.flat)), chunk.ends, right=True)
+        filled = chunk.flat < n * n
+        assert torch.equal(filled, chunk.queries < n) and torch.equal(filled, chunk.keys < n)
+        assert filled.any()
+        i, j = chunk.queries[filled], chunk.keys[filled]
+        assert torch.equal(rel.index[i, j], ids[place[filled]]) and torch.equal(i * n + j, chunk.flat[filled])
+        for tokens, (order, starts) in ((chunk.queries, chunk.by_query), (chunk.keys, chunk.by_key)):
+            assert torch.equal(tokens[order], torch.arange(n).repeat_interleave(starts.diff()))
+            assert len(order) == int(filled.sum()) == starts[-1]
+        seen += chunk.flat.tolist()
+    assert sorted(p for p in seen if p < n * n) == rel.mask.flatten().nonzero().flatten().tolist()
+    assert [seen[row] if row < len(seen) else None for row in plan.inverse.tolist()] == [
+        p if kept else None for p, kept in enumerate(rel.mask.flatten().tolist())]
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=30))
+def test_common_sizes_are_the_cheapest(sizes):
+    """Against every way to end the stretches of sorted sizes."""
+    each = sorted({*sizes})[:9]
+    sizes = [size for size in sizes if size in each]
+    found = common_sizes(sizes)
+    price = sum(sizes) / 16
+
+    def cost(ends):
+        return sum(min(end for end in ends if end >= size) for size in sizes) + price * len(ends)
+
+    every = [[e for k, e in enumerate(each[:-1]) if bits >> k & 1] + each[-1:] for bits in range(2 ** (len(each) - 1))]
+    assert all(found[size] >= size for size in sizes)
+    assert cost({*found.values()}) == pytest.approx(min(map(cost, every)))
+
+
+def test_a_grid_has_a_handful_of_sizes_and_little_is_filled_up():
+    rel = offsets((14, 14), cls=True)
+    plan = layout(rel, CPU, 2**20, 2**20, 1, True)
+    (chunk,) = plan.chunks
+    assert len(chunk.runs) <= 12 and len(chunk.flat) < 1.35 * int(rel.mask.sum())
+
+
+def test_layouts_are_made_once():
+    rel, x, w = offsets(4), torch.ones(4, 2, 8), torch.ones(7, 8, 8)
+    padded.scores(x, x, w, w, pairs_on(rel, CPU), 1)
+    made = dict(rel._cache)
+    padded.scores_backward(torch.ones(2, 1, 4, 4), x, x, w, w, pairs_on(rel, CPU), 1)
+    assert rel._cache == made
