@@ -16,7 +16,7 @@ STAMP := $(VENV)/.installed
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
   "$$p" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1 && { command -v "$$p"; break; }; done)
 JOBS ?= 2
-SHAPES := --jaxtyping-packages=translution_lib,beartype.beartype
+SHAPES := --jaxtyping-packages=translution_lib,translution_runs,translution_book,beartype.beartype
 # It watches every operation of a training step, which takes minutes when each call's shapes are checked as well.
 COUNTS := tests/cost/test_memory.py
 CHAPTER_NOTEBOOKS = $(shell find book -name '*.ipynb' -not -path '*/.ipynb_checkpoints/*' | sort)
@@ -42,7 +42,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 unit: $(STAMP)
-	$(BIN)/pytest tests translution_lib --doctest-modules -n $(JOBS) $(SHAPES) --ignore=tests/book/built --ignore=$(COUNTS)
+	$(BIN)/pytest tests translution_lib notebooks/translution_runs book/translution_book --doctest-modules -n $(JOBS) $(SHAPES) --ignore=tests/book/built --ignore=$(COUNTS)
 	$(BIN)/pytest $(COUNTS) -n $(JOBS)
 
 notebooks: $(STAMP)

@@ -21,11 +21,10 @@ import numpy as np
 import torch
 from PIL import Image
 from torch.nn.functional import cross_entropy
-
-from translution_lib.data.imagenet import CLASSES, COUNTS, imagenet
-from translution_lib.experiments import ImageClassificationConfig, build_model
-from translution_lib.experiments.precision import forward
-from translution_lib.experiments.streaming import StreamedBatches
+from translution_runs import ImageClassificationConfig, build_model
+from translution_runs.data.imagenet import CLASSES, COUNTS, imagenet
+from translution_runs.precision import forward
+from translution_runs.streaming import StreamedBatches
 
 MODELS = {f"A/{patch} {mixer}": {"architecture": "A", "patch_size": patch, "mixer": mixer}
           for patch, mixer in ((56, "absolute"), (56, "translution"), (32, "absolute"))}

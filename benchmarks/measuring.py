@@ -23,10 +23,10 @@ from typing import Any
 import torch
 from system_memory import memory_available
 from tqdm import tqdm
+from translution_runs.environment import commit, processor, versions
+from translution_runs.files import write_atomically
 
 from translution_lib import Translution, offsets
-from translution_lib.experiments.environment import commit, processor, versions
-from translution_lib.experiments.files import write_atomically
 from translution_lib.functional import grouped
 
 SCHEMA = 1
@@ -141,7 +141,7 @@ class Worker:
     def start(self) -> None:
         """Start a process."""
         context = multiprocessing.get_context("forkserver" if sys.platform != "win32" else "spawn")
-        context.set_forkserver_preload(["torch", "translution_lib", "translution_lib.experiments"])
+        context.set_forkserver_preload(["torch", "translution_lib", "translution_runs"])
         self.pipe, there = context.Pipe()
         self.process = context.Process(target=_serve, args=(self.measure, there), daemon=True)
         self.process.start()

@@ -22,10 +22,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from translution_book.facts import fits
 
 from translution_lib import __version__, cost
 from translution_lib.cost.tracking import training
-from translution_lib.facts import fits
 from translution_lib.models import GPTConfig, ViTConfig
 
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}

@@ -6,11 +6,10 @@
     >>> model = ViT.named("A/12", mixer="lor-translution", image_size=84, channels=1, classes=10)
 
 Every operator treats an ordered pair of tokens through the parameters of its relation (``relations``); ``functional``
-holds the equations and their fast forms, ``mixers`` the layers, ``models`` a ViT and a GPT, ``cost`` what they cost,
-``geometry`` curved spaces.
+holds the equations and their fast forms, ``mixers`` the layers, ``models`` a ViT and a GPT, ``cost`` what they cost.
 """
 
-from translution_lib import cost, facts, functional, geometry
+from translution_lib import cost, functional
 from translution_lib.functional import translution
 from translution_lib.mixers import (
     MIXERS,
@@ -48,5 +47,5 @@ __all__ = ["GPT", "MIXERS", "AbsoluteTranslution", "Attention", "BilinearAttenti
            "GatedPositionalAttention", "GeneralTranslution", "LoRTranslution", "NoTranslution", "Performer",
            "PerformerS1", "PerformerS2", "RelativeKeyVector", "RelativeValueVector", "RelativeVectors", "Relations",
            "Riemann", "Rotary", "RotaryTranslution", "ScalarBias", "SelfAttention", "Translution", "ValueTranslution",
-           "ViT", "as_translution", "bucketed", "cost", "definition", "facts", "functional", "geometry", "merge",
+           "ViT", "as_translution", "bucketed", "cost", "definition", "functional", "merge",
            "offsets", "pairs", "place_cls", "shared", "translution"]

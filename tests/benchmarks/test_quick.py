@@ -13,6 +13,7 @@ import pytest
 from translution_lib.functional import compiled
 
 ROOT = Path(__file__).resolve().parents[2]
+SOURCES = os.pathsep.join(map(str, (ROOT, ROOT / "notebooks", ROOT / "book")))
 KINDS = {
     "machine": {"gemm", "copy", "triad", "gather"},
     "translution_layer": {"layer"},
@@ -25,7 +26,7 @@ KINDS = {
 
 
 IN_C = bool(compiled._compiler() or os.environ.get("CI"))   # in CI there has to be a compiler
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": SOURCES}
 each = pytest.mark.parametrize("name", KINDS)
 
 

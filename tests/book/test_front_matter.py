@@ -49,10 +49,9 @@ def test_its_experiment_has_these_parameters(document):
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_its_commands_are_the_commands(document):
     """Every `translution …` in a document is a command with options that exist, of a grid in a profile that exists."""
+    from translution_runs.command import app
+    from translution_runs.grids import read_grid
     from typer.main import get_command
-
-    from translution_lib.experiments.command import app
-    from translution_lib.experiments.grids import read_grid
 
     lines = [line for block in blocks(document, "sh") for line in block.splitlines() if line.startswith("translution ")]
     assert lines

@@ -4,8 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
-from translution_lib.data.augment import augment
+from translution_runs.data.augment import augment
 
 
 def candidates(image, margin=4):

@@ -6,8 +6,7 @@ import subprocess
 import warnings
 
 import pytest
-
-from translution_lib.data import checksums
+from translution_runs.data import checksums
 
 
 def sha(data):

@@ -15,9 +15,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
-from translution_lib.data import ImageSource, cifar, inert_pickle
-from translution_lib.data.cifar import CIFAR10, CIFAR100, Batches, read_batches
+from translution_runs.data import ImageSource, cifar, inert_pickle
+from translution_runs.data.cifar import CIFAR10, CIFAR100, Batches, read_batches
 
 ARCHIVE = "small-python.tar.gz"
 SOURCE = ImageSource("small", 32, 3, 10, {"train": 5, "test": 4})

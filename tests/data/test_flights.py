@@ -6,9 +6,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
-from translution_lib.data import corners, place
-from translution_lib.data.flights import FRAMES, STEP, flights, fly
+from translution_runs.data import corners, place
+from translution_runs.data.flights import FRAMES, STEP, flights, fly
 
 
 def seeded(seed=0):

@@ -5,9 +5,8 @@ from itertools import product
 from math import log
 
 import pytest
-
-from translution_lib.data import grammar
-from translution_lib.data.text import load_text, tokeniser_of
+from translution_runs.data import grammar
+from translution_runs.data.text import load_text, tokeniser_of
 
 
 def test_the_entropy_is_that_of_all_sentences():

@@ -11,8 +11,7 @@ import pytest
 import torch
 from PIL import Image
 from pyarrow import parquet as pq
-
-from translution_lib.data import MNIST, SOURCES, checksums, huggingface, load, text
+from translution_runs.data import MNIST, SOURCES, checksums, huggingface, load, text
 
 datasets = pytest.importorskip("datasets")
 COUNTS = {"train": 4, "test": 3}

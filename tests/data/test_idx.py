@@ -8,8 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
-from translution_lib.data import FILES, IDXSource, idx, mnist, read_source
+from translution_runs.data import FILES, IDXSource, idx, mnist, read_source
 
 IMAGES, LABELS = FILES["test"]
 

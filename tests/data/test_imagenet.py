@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from pyarrow import parquet as pq
-
-from translution_lib.data import imagenet as module
-from translution_lib.data.generated import generated
-from translution_lib.data.imagenet import imagenet
-from translution_lib.data.lazy_images import central_box, random_box, random_view
+from translution_runs.data import imagenet as module
+from translution_runs.data.generated import generated
+from translution_runs.data.imagenet import imagenet
+from translution_runs.data.lazy_images import central_box, random_box, random_view
 
 COUNTS = {"train": 6, "validation": 3}
 CLASSES = ("n01", "n02", "n03")

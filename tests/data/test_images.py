@@ -1,9 +1,8 @@
 import pytest
 import torch
 from sklearn.datasets import load_digits
-
-from translution_lib.data import ImageSet, digits
-from translution_lib.data import embedded as embedded_module
+from translution_runs.data import ImageSet, digits
+from translution_runs.data import embedded as embedded_module
 
 
 def test_digits_are_scikit_learns_split_without_overlap_or_loss():

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-
-from translution_lib import data
-from translution_lib.data import FASHION_MNIST, FILES, MNIST, SOURCES, ImageSet, digits, load, loading, read_source
+from translution_runs import data
+from translution_runs.data import FASHION_MNIST, FILES, MNIST, SOURCES, ImageSet, digits, load, loading, read_source
 
 GREY = np.random.default_rng(0).integers(0, 256, (5, 28, 28), np.uint8)
 LABELS = np.arange(5, dtype=np.uint8)
@@ -84,7 +83,7 @@ def test_fashion_mnist_plain_is_recorded_and_may_not_change(small, tmp_path):
 
 
 def test_mnist_in_the_place_of_fashion_mnist_is_mislabelled(tmp_path, monkeypatch):
-    from translution_lib.data import idx_source
+    from translution_runs.data import idx_source
 
     monkeypatch.setattr(idx_source, "MNIST", replace(MNIST, sha256={k: sha(v) for k, v in CONTENT.items()}))
     with pytest.raises(ValueError, match="mislabelled, this is the content of mnist's t10k-images"):

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from pyarrow import parquet as pq
-
-from translution_lib.data import ImageSource, checksums, parquet, pictures
+from translution_runs.data import ImageSource, checksums, parquet, pictures
 
 SOURCE = ImageSource("small", 8, 3, 10, {"train": 6, "test": 3}, image="img")
 

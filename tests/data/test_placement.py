@@ -3,8 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
-
-from translution_lib.data import corners, paste, place
+from translution_runs.data import corners, paste, place
 
 
 def seeded(seed: int) -> torch.Generator:

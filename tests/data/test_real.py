@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-
-from translution_lib.data import SOURCES, load
-from translution_lib.data.text import load_text
-from translution_lib.data.tokenisers import BytePairs
+from translution_runs.data import SOURCES, load
+from translution_runs.data.text import load_text
+from translution_runs.data.tokenisers import BytePairs
 
 ROOT = os.environ.get("TRANSLUTION_DATA", "")
 

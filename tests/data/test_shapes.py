@@ -5,8 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
-
-from translution_lib.data.shapes import SHAPES, sample_shapes
+from translution_runs.data.shapes import SHAPES, sample_shapes
 
 NAMES = tuple(SHAPES)
 

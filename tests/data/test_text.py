@@ -12,12 +12,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet as pq
-
-from translution_lib.data import text as module
-from translution_lib.data import tokenisers
-from translution_lib.data.text import TEXTS, in_validation, load_text
-from translution_lib.data.tokenisers import BytePairs, Characters
-from translution_lib.data.tokens import TokenSet, pack, read_pack
+from translution_runs.data import text as module
+from translution_runs.data import tokenisers
+from translution_runs.data.text import TEXTS, in_validation, load_text
+from translution_runs.data.tokenisers import BytePairs, Characters
+from translution_runs.data.tokens import TokenSet, pack, read_pack
 
 POEM = "to be, or not to be: that is the question.\n" * 20
 MERGES = [("Ġ", "t"), ("b", "e"), ("Ġt", "o"), ("t", "h"), ("Ġ", "be"), ("i", "s")]

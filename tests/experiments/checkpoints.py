@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import torch
-
-from translution_lib.experiments.checkpoint import Keeper
+from translution_runs.checkpoint import Keeper
 
 
 def state(step: int) -> dict:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from translution_lib.experiments import Record
+from translution_runs import Record
 
 
 def faults(check: Callable[[Record], object], records: Iterable[Record]) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from select import select
 
 ROOT = Path(__file__).resolve().parents[2]
+SOURCES = os.pathsep.join(map(str, (ROOT, ROOT / "notebooks", ROOT / "book")))
 TINY = {"canvas": 16, "patch_size": 8, "dim": 8, "depth": 1, "heads": 1, "ff": 8, "train_samples": 66,
         "test_samples": 20, "batch_size": 8, "mixer_options": '{"dropout": 0.2}', "train_placement": "dynamic",
         "checkpoint_minutes": 0.0, "run_name": "tiny"}  # nine steps an epoch, two images in the last
@@ -26,7 +27,7 @@ class Forge:
     """Starts the program; `run` forks the processes of one task, one task at a time."""
 
     def __init__(self, log: Path):
-        self.log, environment = log, {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        self.log, environment = log, {**os.environ, "PYTHONPATH": SOURCES, "OMP_NUM_THREADS": "1"}
         with open(log, "w") as file:
             self.process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                             stderr=file, bufsize=0, env=environment)
@@ -75,8 +76,7 @@ def main():
     torch.set_num_threads(1)
     import sklearn.datasets
     import torch._dynamo
-
-    from translution_lib.experiments import worker  # noqa: F401
+    from translution_runs import worker  # noqa: F401
 
     sklearn.datasets.load_digits()
     for line in sys.stdin:
@@ -109,7 +109,7 @@ def fork(task, request: dict, rank: int, world: int, port: int) -> int:
 
 def train(config: dict):
     """One run up to its last checkpoint; with several processes one of their parts."""
-    from translution_lib.experiments import ImageClassificationConfig, Run, worker
+    from translution_runs import ImageClassificationConfig, Run, worker
 
     checked = ImageClassificationConfig.of({**TINY, **config})
     if checked.processes > 1:
@@ -122,7 +122,7 @@ def train(config: dict):
 
 def keep(folder: str):
     """Checkpoints without end, one after the other."""
-    from translution_lib.experiments.checkpoint import Keeper
+    from translution_runs.checkpoint import Keeper
 
     keeper = Keeper(folder, "abc")
     found = keeper.load()
@@ -140,7 +140,7 @@ def stamped(step: int) -> dict:
 
 def work(path: str, pipe: str):
     """A worker's program, the pipe for its standard input."""
-    from translution_lib.experiments import worker
+    from translution_runs import worker
 
     os.dup2(os.open(pipe, os.O_RDONLY), 0)
     worker.main(path)
@@ -148,7 +148,7 @@ def work(path: str, pipe: str):
 
 def gather_until(folder: str, names: list[str], grids: str, step: int):
     """Gather, and die before one of the calls that change a folder; they are counted from 1."""
-    from translution_lib.experiments.grids import gather
+    from translution_runs.grids import gather
 
     left = iter(range(step - 1, -1, -1))
     for name in ("open", "fsync", "replace", "unlink"):
@@ -169,10 +169,10 @@ def counted(call, left):
 
 def gather_often(folder: str, names: list[str], grids: str, config: dict):
     """Several processes gather a few records at a time; the first makes one of them again and again."""
-    from translution_lib.experiments.files import lock_file
-    from translution_lib.experiments.grids import gather
-    from translution_lib.experiments.lock import hold
-    from translution_lib.experiments.reading import find
+    from translution_runs.files import lock_file
+    from translution_runs.grids import gather
+    from translution_runs.lock import hold
+    from translution_runs.reading import find
 
     rank = int(os.environ["RANK"])
     own = random.Random(rank)

@@ -27,10 +27,10 @@ SCRIPT = """
         sys.modules |= {"lightning": whole, "lightning.fabric": lightning_fabric,
                         "lightning.fabric.strategies": lightning_fabric.strategies, "lightning_fabric": None}
 
-    from translution_lib.data import loading, sources
-    from translution_lib.data.idx_source import FILES, IDXSource
-    from translution_lib.experiments.kinds import kind_named
-    from translution_lib.experiments.run import Run
+    from translution_runs.data import loading, sources
+    from translution_runs.data.idx_source import FILES, IDXSource
+    from translution_runs.kinds import kind_named
+    from translution_runs.run import Run
 
     def idx(path, shape, number):
         content = struct.pack(">HBB" + "I" * len(shape), 0, 8, len(shape), *shape) + bytes(

@@ -10,16 +10,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from translution_runs import environment, read_records
+from translution_runs.card import wheels
+from translution_runs.card.folder import BENCHMARKS, LOG, MOST, SESSION, Folder, lines
+from translution_runs.card.home import bring_home, digest_of
+from translution_runs.card.plan import read_plan, rehearsal, runs_of
+from translution_runs.card.session import Session
 
 from tests.experiments.forge import wait_until
-from translution_lib.experiments import environment, read_records
-from translution_lib.experiments.card import wheels
-from translution_lib.experiments.card.folder import BENCHMARKS, LOG, MOST, SESSION, Folder, lines
-from translution_lib.experiments.card.home import bring_home, digest_of
-from translution_lib.experiments.card.plan import read_plan, rehearsal, runs_of
-from translution_lib.experiments.card.session import Session
 
 ROOT = Path(__file__).resolve().parents[2]
+SOURCES = os.pathsep.join(map(str, (ROOT, ROOT / "notebooks", ROOT / "book")))
 RECORDS = "image-classification.jsonl"
 PLAN = """
 profile: smoke
@@ -53,7 +54,7 @@ def plan(tmp_path) -> Path:
 
 
 def command(*arguments) -> list[str]:
-    return [sys.executable, "-m", "translution_lib.experiments.command", "card", *map(str, arguments)]
+    return [sys.executable, "-m", "translution_runs.command", "card", *map(str, arguments)]
 
 
 def call(*arguments, folder) -> subprocess.CompletedProcess:
@@ -61,7 +62,7 @@ def call(*arguments, folder) -> subprocess.CompletedProcess:
 
 
 def surroundings() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return {**os.environ, "PYTHONPATH": SOURCES, "OMP_NUM_THREADS": "1"}
 
 
 def names(out: Path) -> list[str]:
@@ -237,10 +238,11 @@ def test_the_digest_of_a_commit_is_that_of_its_files(tmp_path):
         pytest.skip("no git repository here")
     tree = tmp_path / "tree"
     subprocess.run(["git", "-C", str(ROOT), "worktree", "add", "-q", "--detach", str(tree), head], check=True)
+    packages = tree / "translution_lib", tree / "notebooks" / "translution_runs"
     try:
-        assert digest_of(head) == environment.digest(tree / "translution_lib")
+        assert digest_of(head) == environment.digest(packages)
         (tree / "translution_lib" / "new.py").write_text("")
-        assert digest_of(head) != environment.digest(tree / "translution_lib")
+        assert digest_of(head) != environment.digest(packages)
     finally:
         subprocess.run(["git", "-C", str(ROOT), "worktree", "remove", "--force", str(tree)], check=True)
     with pytest.raises(ValueError, match="not known here"):
@@ -260,7 +262,7 @@ def test_an_interrupt_is_noted_and_what_was_found_stays(plan, tmp_path):
     session = Session(read_plan(plan), folder, 1.0, "cpu", results=tmp_path / "results")
 
     def stop():
-        from translution_lib.experiments.signals import Interrupted
+        from translution_runs.signals import Interrupted
 
         raise Interrupted(signal.SIGINT, 0)
 

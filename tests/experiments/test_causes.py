@@ -8,11 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
+from translution_runs import causes, verdicts
+from translution_runs.causes import Scene
+from translution_runs.verdicts import Estimate
 
 from translution_lib import ViT, offsets
-from translution_lib.experiments import causes, verdicts
-from translution_lib.experiments.causes import Scene
-from translution_lib.experiments.verdicts import Estimate
 
 sizes = st.tuples(st.integers(1, 5), st.integers(1, 5)).flatmap(
     lambda pair: st.builds(Scene, st.just(pair[0] * pair[1]), st.integers(1, pair[0] * pair[1]), st.just(pair[1])))

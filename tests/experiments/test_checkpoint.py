@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from translution_runs import checkpoint
+from translution_runs.checkpoint import Keeper, finished
 
 from tests.experiments.checkpoints import assert_state, contents, keeper, last, state, three
-from translution_lib.experiments import checkpoint
-from translution_lib.experiments.checkpoint import Keeper, finished
 
 
 def sign(path: Path):

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from translution_runs.files import write_atomically
 
 from tests.experiments.checkpoints import assert_state, contents, keeper, last, state, three
-from translution_lib.experiments.files import write_atomically
 
 
 @contextmanager

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from translution_runs import Run, command, read_records
+from translution_runs.checkpoint import finished
+from translution_runs.grids import execute, read_grid, status
+from translution_runs.reading import places
+from translution_runs.signals import Interrupted
 from typer.testing import CliRunner
 
-from translution_lib.experiments import Run, command, read_records
-from translution_lib.experiments.checkpoint import finished
-from translution_lib.experiments.grids import execute, read_grid, status
-from translution_lib.experiments.reading import places
-from translution_lib.experiments.signals import Interrupted
-
 ROOT = Path(__file__).resolve().parents[2]
+SOURCES = os.pathsep.join(map(str, (ROOT, ROOT / "notebooks", ROOT / "book")))
 GRID = """
 name: quick
 title: Quick
@@ -171,7 +171,7 @@ def test_values_are_read_in_the_types_of_the_configuration():
 
 
 def test_a_cluster_is_asked_for_by_jobs_or_by_address(quick, monkeypatch):
-    scheduler = pytest.importorskip("translution_lib.experiments.scheduler")
+    scheduler = pytest.importorskip("translution_runs.scheduler")
     asked = []
 
     def run_all(configs, store, *, address, workers):
@@ -190,8 +190,8 @@ def test_a_cluster_is_asked_for_by_jobs_or_by_address(quick, monkeypatch):
 def test_the_command_itself_is_stopped_by_a_signal_and_the_run_goes_on(tmp_path):
     """A process of its own, the true notebook, TERM after the first checkpoint; the rest of the run here."""
     (tmp_path / "quick.yaml").write_text(GRID)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    arguments = [sys.executable, "-m", "translution_lib.experiments.command", "run", str(tmp_path / "quick.yaml"),
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": SOURCES}
+    arguments = [sys.executable, "-m", "translution_runs.command", "run", str(tmp_path / "quick.yaml"),
                  "--profile", "smoke", "--row", "plain", "--seed", "0", "--results", str(tmp_path / "records"),
                  "--set", "epochs=150", "--set", "checkpoint_steps=1"]
     running = subprocess.Popen(arguments, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE,

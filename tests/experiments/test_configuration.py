@@ -3,9 +3,9 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from translution_runs import ARCHITECTURES, ImageClassificationConfig, build_model
 
 from translution_lib import MIXERS, models
-from translution_lib.experiments import ARCHITECTURES, ImageClassificationConfig, build_model
 
 Config = ImageClassificationConfig
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-
-from translution_lib.experiments import environment
+from translution_runs import environment
 
 GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
 
@@ -26,26 +25,26 @@ def package(tmp_path):
 
 def test_the_commit_of_a_clean_package(package):
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=package, capture_output=True, text=True, check=True)
-    assert environment.commit(package) == {"commit": head.stdout.strip(), "dirty": False}
+    assert environment.commit([package]) == {"commit": head.stdout.strip(), "dirty": False}
 
 
 @pytest.mark.parametrize("name", ["__init__.py", "new.py"])
 def test_a_changed_or_new_file_makes_it_dirty(package, name):
     (package / name).write_text("changed = True\n")
-    assert environment.commit(package)["dirty"] is True
+    assert environment.commit([package])["dirty"] is True
 
 
 def test_a_change_elsewhere_in_the_repository_does_not(package):
     (package.parent / "notes.txt").write_text("not the library")
-    assert environment.commit(package)["dirty"] is False
+    assert environment.commit([package])["dirty"] is False
 
 
 def test_no_commit_where_git_does_not_know_the_package(package, tmp_path):
     installed = package.parent / "site-packages"  # inside a repository, but no part of it
     installed.mkdir()
     (installed / "__init__.py").write_text("")
-    assert environment.commit(installed) is None
-    assert environment.commit(tmp_path) is None
+    assert environment.commit([installed]) is None
+    assert environment.commit([tmp_path]) is None
 
 
 def test_versions_name_python_and_torch():

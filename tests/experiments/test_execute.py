@@ -7,11 +7,10 @@ import time
 
 import nbformat
 import pytest
-
-from translution_lib.experiments import ImageClassificationConfig, Run, lock
-from translution_lib.experiments.grids import execute
-from translution_lib.experiments.grids.copies import WIDGET, clean
-from translution_lib.experiments.signals import Interrupted
+from translution_runs import ImageClassificationConfig, Run, lock
+from translution_runs.grids import execute
+from translution_runs.grids.copies import WIDGET, clean
+from translution_runs.signals import Interrupted
 
 SMALL = {"epochs": 1, "train_samples": 32, "test_samples": 16, "batch_size": 16, "threads": 1, "canvas": 16,
          "patch_size": 8, "depth": 1, "dim": 8, "ff": 16, "mixer": "self-attention"}

@@ -4,14 +4,14 @@ import json
 import time
 
 import pytest
+from translution_runs import ImageClassificationConfig, Record, lock, read_records
+from translution_runs.files import lock_file
+from translution_runs.grids import gather, gathering, plan, status
+from translution_runs.reading import find, places
+from translution_runs.run import refuse_other
 
 import translution_lib
 from tests.experiments.forge import wait_until
-from translution_lib.experiments import ImageClassificationConfig, Record, lock, read_records
-from translution_lib.experiments.files import lock_file
-from translution_lib.experiments.grids import gather, gathering, plan, status
-from translution_lib.experiments.reading import find, places
-from translution_lib.experiments.run import refuse_other
 
 TABLE = """
 name: {name}
@@ -298,7 +298,7 @@ def test_a_record_of_another_version_keeps_its_name(folder):
 def test_a_file_is_read_again_when_it_has_changed_and_only_then(folder, grids, monkeypatch):
     gather(folder, "b", SIX, grids)
     first = find(folder, SIX[0].name).record
-    monkeypatch.setattr("translution_lib.experiments.reading.parse", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr("translution_runs.reading.parse", lambda *_: pytest.fail("read again"))
     assert find(folder, SIX[0].name).record is first
     monkeypatch.undo()
     time.sleep(0.01)

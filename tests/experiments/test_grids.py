@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
-
-from translution_lib import MIXERS, cost, facts
-from translution_lib.experiments import ImageClassificationConfig, Run, build_model, lock, read_records
-from translution_lib.experiments.building import model_without_numbers
-from translution_lib.experiments.checkpoint import Keeper
-from translution_lib.experiments.grids import (
+from translution_book import facts
+from translution_book.facts import ledger
+from translution_runs import ImageClassificationConfig, Run, build_model, lock, read_records
+from translution_runs.building import model_without_numbers
+from translution_runs.checkpoint import Keeper
+from translution_runs.grids import (
     MISSING,
     comparison,
     counts,
@@ -23,9 +23,10 @@ from translution_lib.experiments.grids import (
     status,
     summary,
 )
-from translution_lib.experiments.grids.tables import Result
-from translution_lib.experiments.records import Evaluation, Record
-from translution_lib.facts import ledger
+from translution_runs.grids.tables import Result
+from translution_runs.records import Evaluation, Record
+
+from translution_lib import MIXERS, cost
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks" / "grids"
 FILES = sorted(grid_files(FOLDER))

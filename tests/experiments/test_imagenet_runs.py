@@ -6,14 +6,14 @@ import signal
 import pytest
 import torch
 from sklearn.metrics import top_k_accuracy_score
+from translution_runs import ImageClassificationConfig, Run, build_model
+from translution_runs.checkpoint import Keeper, finished
+from translution_runs.data.generated import picture
+from translution_runs.evaluation import evaluate, unpack
+from translution_runs.images import load_split, work
+from translution_runs.pictures import PICTURES
 
 from tests.experiments.forge import TINY, wait_until
-from translution_lib.data.generated import picture
-from translution_lib.experiments import ImageClassificationConfig, Run, build_model
-from translution_lib.experiments.checkpoint import Keeper, finished
-from translution_lib.experiments.evaluation import evaluate, unpack
-from translution_lib.experiments.images import load_split, work
-from translution_lib.experiments.pictures import PICTURES
 
 CLASSES = ("n01", "n02", "n03", "n04", "n05", "n06", "n07")
 FOLDERS = {"train": "train", "validation": "val"}

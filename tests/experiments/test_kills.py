@@ -10,11 +10,11 @@ from contextlib import suppress
 
 import pytest
 import torch
+from translution_runs import ImageClassificationConfig, Run
+from translution_runs.checkpoint import Keeper, finished
+from translution_runs.run import free
 
 from tests.experiments.forge import TINY, stamped, wait_until
-from translution_lib.experiments import ImageClassificationConfig, Run
-from translution_lib.experiments.checkpoint import Keeper, finished
-from translution_lib.experiments.run import free
 
 LONG = {"epochs": 6}  # 54 steps
 

@@ -10,18 +10,18 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from translution_runs import LanguageModellingConfig, Run, processes, read_record, read_records
+from translution_runs.data.tokens import TokenSet
+from translution_runs.grids import execute, report
+from translution_runs.kinds import kind_named, kind_of
+from translution_runs.language_modelling import build_model
+from translution_runs.sampling import generate
+from translution_runs.tables import perplexity, table
+from translution_runs.text_evaluation import summarise, token_losses
+from translution_runs.texts import BLOCK, EpochWindows, judged, sums
+from translution_runs.training import train
 
 import translution_lib
-from translution_lib.data.tokens import TokenSet
-from translution_lib.experiments import LanguageModellingConfig, Run, processes, read_record, read_records
-from translution_lib.experiments.grids import execute, report
-from translution_lib.experiments.kinds import kind_named, kind_of
-from translution_lib.experiments.language_modelling import build_model
-from translution_lib.experiments.sampling import generate
-from translution_lib.experiments.tables import perplexity, table
-from translution_lib.experiments.text_evaluation import summarise, token_losses
-from translution_lib.experiments.texts import BLOCK, EpochWindows, judged, sums
-from translution_lib.experiments.training import train
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "notebooks" / "language_modelling.ipynb"
@@ -255,7 +255,7 @@ def test_bfloat16_runs_and_is_recorded(tmp_path):
 
 def test_a_run_is_handed_on_with_its_kind(tmp_path):
     """To processes that train together, to a worker of a cluster, and to its notebook."""
-    scheduler = pytest.importorskip("translution_lib.experiments.scheduler")
+    scheduler = pytest.importorskip("translution_runs.scheduler")
     run = config(tmp_path, mixer="rotary", epochs=1)
     assert processes.command(run, tmp_path / "config.json")[-2:] == [f"{tmp_path}/config.json", "language-modelling"]
     answer = scheduler.perform(run.model_dump(), translution_lib.__version__, False, experiment="language-modelling")
@@ -267,7 +267,7 @@ def test_a_run_is_handed_on_with_its_kind(tmp_path):
 
 
 def test_images_have_no_tokeniser(tmp_path):
-    from translution_lib.experiments import ImageClassificationConfig
+    from translution_runs import ImageClassificationConfig
 
     with pytest.raises(ValueError, match="tokeniser: a run of image-classification has none"):
         _ = Run.begin(ImageClassificationConfig.of({"results_dir": str(tmp_path)})).tokeniser

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from translution_runs import ImageClassificationConfig, Record, read_record
+from translution_runs.learnt import learnt
+from translution_runs.run import Run
 
 from translution_lib import ViT, offsets
-from translution_lib.experiments import ImageClassificationConfig, Record, read_record
-from translution_lib.experiments.learnt import learnt
-from translution_lib.experiments.run import Run
 from translution_lib.mixers import Riemann, ScalarBias
 
 

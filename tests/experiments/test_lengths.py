@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from translution_runs.lengths import Bounded, how, lengthened
 
 from translution_lib import MIXERS
-from translution_lib.experiments.lengths import Bounded, how, lengthened
 from translution_lib.models import GPT
 
 L = 6

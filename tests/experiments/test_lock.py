@@ -6,8 +6,7 @@ import threading
 import time
 
 import pytest
-
-from translution_lib.experiments.lock import hold, holder
+from translution_runs.lock import hold, holder
 
 HOLD = """
 import sys, time

@@ -8,12 +8,12 @@ from threading import Thread
 
 import pytest
 import torch
+from translution_runs import ImageClassificationConfig, Run, processes
+from translution_runs.checkpoint import Keeper, finished
+from translution_runs.processes import check_devices, started, train_in_processes
+from translution_runs.signals import Interrupted
 
 from tests.experiments.forge import TINY, wait_until
-from translution_lib.experiments import ImageClassificationConfig, Run, processes
-from translution_lib.experiments.checkpoint import Keeper, finished
-from translution_lib.experiments.processes import check_devices, started, train_in_processes
-from translution_lib.experiments.signals import Interrupted
 
 # 17 images in steps of 8: of the last step's one image a process or a part has none. No dropout, which each draws.
 SHORT = {"epochs": 2, "train_samples": 17, "mixer_options": "{}"}
@@ -126,7 +126,7 @@ def test_a_record_of_several_processes(forge, alone, tmp_path, monkeypatch):
         assert set(forge.run("train", config={**TWO, "results_dir": config.results_dir})) == {0}
         return processes.finished(model, keeper, after_epoch)
 
-    monkeypatch.setattr("translution_lib.experiments.run.train_in_processes", started_and_read)
+    monkeypatch.setattr("translution_runs.run.train_in_processes", started_and_read)
     record = Run.begin(checked(tmp_path, **TWO)).complete()
     assert record.parameters["processes"] == 2 and record.resumed == 0
     found = torch.tensor([[epoch.loss, epoch.accuracy] for epoch in record.curve])

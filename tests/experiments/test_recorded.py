@@ -8,13 +8,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
-from translution_lib.data.residence import LARGEST, worth_moving
-from translution_lib.data.tokens import TokenSet
-from translution_lib.experiments import ImageClassificationConfig, LanguageModellingConfig, Run
-from translution_lib.experiments.constants import Constants
-from translution_lib.experiments.recorded import Recorded, difference, recordable, steady
-from translution_lib.experiments.training import Trainer, make_fabric, train
+from translution_runs import ImageClassificationConfig, LanguageModellingConfig, Run
+from translution_runs.constants import Constants
+from translution_runs.data.residence import LARGEST, worth_moving
+from translution_runs.data.tokens import TokenSet
+from translution_runs.recorded import Recorded, difference, recordable, steady
+from translution_runs.training import Trainer, make_fabric, train
 
 IMAGES = {"canvas": 16, "patch_size": 8, "dim": 8, "depth": 1, "heads": 2, "ff": 8, "epochs": 3, "batch_size": 32,
           "train_samples": 80, "test_samples": 40, "train_placement": "dynamic", "mixer": "self-attention"}

@@ -2,10 +2,9 @@ import json
 import os
 
 import pytest
-
-from translution_lib.experiments import Epoch, Evaluation, Record, read_record, read_records, table
-from translution_lib.experiments.files import require_writable, write_atomically
-from translution_lib.experiments.records import DataSource
+from translution_runs import Epoch, Evaluation, Record, read_record, read_records, table
+from translution_runs.files import require_writable, write_atomically
+from translution_runs.records import DataSource
 
 
 def record(name: str = "one", **changes) -> Record:

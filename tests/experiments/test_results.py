@@ -9,16 +9,16 @@ from pathlib import Path
 import nbformat
 import pytest
 import torch
+from translution_runs import ImageClassificationConfig, build_model, wilson_interval
+from translution_runs.costs import baseline_macs
+from translution_runs.data import MNIST
+from translution_runs.evaluation import unpack
+from translution_runs.grids import grid_files, read_file, read_grid
+from translution_runs.kinds import KINDS
+from translution_runs.reading import lines_of, parsed_lines, stamp
 
 from tests.experiments.faults import faults
 from translution_lib import cost
-from translution_lib.data import MNIST
-from translution_lib.experiments import ImageClassificationConfig, build_model, wilson_interval
-from translution_lib.experiments.costs import baseline_macs
-from translution_lib.experiments.evaluation import unpack
-from translution_lib.experiments.grids import grid_files, read_file, read_grid
-from translution_lib.experiments.kinds import KINDS
-from translution_lib.experiments.reading import lines_of, parsed_lines, stamp
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS, GRIDS = ROOT / "results", ROOT / "notebooks" / "grids"

@@ -13,12 +13,12 @@ import pytest
 import torch
 from dask.distributed import Client, Reschedule, WorkerPlugin
 from distributed import utils
+from translution_runs import ImageClassificationConfig, Run, read_record, scheduler
+from translution_runs.grids import execute
+from translution_runs.lock import hold
+from translution_runs.signals import Interrupted
 
 import translution_lib
-from translution_lib.experiments import ImageClassificationConfig, Run, read_record, scheduler
-from translution_lib.experiments.grids import execute
-from translution_lib.experiments.lock import hold
-from translution_lib.experiments.signals import Interrupted
 
 TINY = {"canvas": 16, "patch_size": 8, "dim": 8, "depth": 1, "heads": 1, "ff": 8, "epochs": 2, "batch_size": 32,
         "train_samples": 80, "test_samples": 40, "train_placement": "dynamic", "checkpoint_steps": 1}
@@ -37,8 +37,8 @@ def spy(log: str, victim: str) -> WorkerPlugin:
 
     class Spy(WorkerPlugin):  # in a function, so that it travels by value
         def setup(self, worker):
-            from translution_lib.experiments import Run
-            from translution_lib.experiments.checkpoint import Keeper
+            from translution_runs import Run
+            from translution_runs.checkpoint import Keeper
 
             begin, due, save = Run.begin, Keeper.due, Keeper.save
 

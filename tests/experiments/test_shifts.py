@@ -7,10 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
-
-from translution_lib.data import ImageSet, digits, place
-from translution_lib.experiments import ImageClassificationConfig, Run, read_record, shift_curve, wilson_interval
-from translution_lib.experiments.shifts import evaluate_shifts, keeps_ink, shiftable, shifted
+from translution_runs import ImageClassificationConfig, Run, read_record, shift_curve, wilson_interval
+from translution_runs.data import ImageSet, digits, place
+from translution_runs.shifts import evaluate_shifts, keeps_ink, shiftable, shifted
 
 SMALL = {"canvas": 16, "patch_size": 4, "epochs": 1, "train_samples": 64, "test_samples": 0, "threads": 1, "dim": 8,
          "heads": 1, "depth": 1, "ff": 8, "mixer": "self-attention", "shift": 4, "shift_class": 1}

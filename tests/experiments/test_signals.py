@@ -5,8 +5,7 @@ import sys
 import threading
 
 import pytest
-
-from translution_lib.experiments.signals import Interrupted, Stop, stop_on_signals
+from translution_runs.signals import Interrupted, Stop, stop_on_signals
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import nbformat
-
-from translution_lib.experiments import ImageClassificationConfig, read_records
+from translution_runs import ImageClassificationConfig, read_records
 
 ROOT = Path(__file__).resolve().parents[2]
+SOURCES = os.pathsep.join(map(str, (ROOT, ROOT / "notebooks", ROOT / "book")))
 NOTEBOOK = ROOT / "notebooks" / "image_classification.ipynb"
 SMALL = ["-p", "epochs", "2", "-p", "train_samples", "400", "-p", "test_samples", "100", "-p", "threads", "1"]
 
@@ -17,7 +17,7 @@ SMALL = ["-p", "epochs", "2", "-p", "train_samples", "400", "-p", "test_samples"
 def papermill(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "papermill", str(NOTEBOOK), str(folder / "out.ipynb"), "--no-progress-bar",
                "-p", "results_dir", str(folder / "records"), *SMALL, *arguments]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": SOURCES}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
 
 

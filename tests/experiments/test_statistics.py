@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
-
-from translution_lib.experiments import wilson_interval
+from translution_runs import wilson_interval
 
 
 @given(st.data(), st.integers(1, 20_000), st.sampled_from([0.8, 0.95, 0.999]))

@@ -6,10 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DistributedSampler
-
-from translution_lib.data.generated import generated
-from translution_lib.experiments import ImageClassificationConfig
-from translution_lib.experiments.streaming import StreamedBatches, centred
+from translution_runs import ImageClassificationConfig
+from translution_runs.data.generated import generated
+from translution_runs.streaming import StreamedBatches, centred
 
 SMALL = dict(data="imagenet", data_source="generated", data_classes=3, digit_size=8, canvas=8, patch_size=4,
              test_placements="static", augment="resized-crop", batch_size=4, dim=8, depth=1, heads=1, ff=8, threads=1)

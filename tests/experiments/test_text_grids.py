@@ -5,14 +5,15 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from translution_book import facts
+from translution_book.facts import ledger
+from translution_book.facts.ledger import numbers
+from translution_runs import Run
+from translution_runs.grids import comparison, plan, read_grid, results, status, store_of, summary
+from translution_runs.grids.changes import parse_changes
+from translution_runs.kinds import TEXTS, kind_of
 
-from translution_lib import MIXERS, cost, facts
-from translution_lib.experiments import Run
-from translution_lib.experiments.grids import comparison, plan, read_grid, results, status, store_of, summary
-from translution_lib.experiments.grids.changes import parse_changes
-from translution_lib.experiments.kinds import TEXTS, kind_of
-from translution_lib.facts import ledger
-from translution_lib.facts.ledger import numbers
+from translution_lib import MIXERS, cost
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks" / "grids"
 VECTORS = {"relative key vector": 192, "relative value vector": 192, "relative scalar bias (Swin)": 3}

@@ -4,12 +4,12 @@ import math
 from pathlib import Path
 
 import pytest
+from translution_runs import LanguageModellingConfig
+from translution_runs.data.text import TEXTS
+from translution_runs.reading import parsed_lines, stamp
 
 from tests.experiments.faults import faults
 from translution_lib import cost
-from translution_lib.data.text import TEXTS
-from translution_lib.experiments import LanguageModellingConfig
-from translution_lib.experiments.reading import parsed_lines, stamp
 from translution_lib.models import GPT
 
 PATHS = sorted((Path(__file__).resolve().parents[2] / "results" / "language-modelling").glob("*.jsonl"))

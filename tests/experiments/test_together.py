@@ -1,5 +1,6 @@
 """Runs in several processes: order, deadline, failures, and what is left behind."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -8,23 +9,23 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
-
-from translution_lib.experiments import ImageClassificationConfig, LanguageModellingConfig, Run, read_record, together
-from translution_lib.experiments.records import Record
-from translution_lib.experiments.together import Done, Plan, Task, run_together
+from translution_runs import ImageClassificationConfig, LanguageModellingConfig, Run, read_record, together
+from translution_runs.records import Record
+from translution_runs.together import Done, Plan, Task, run_together
 
 TINY = {"canvas": 8, "patch_size": 4, "dim": 8, "depth": 1, "heads": 1, "ff": 8, "epochs": 1, "batch_size": 32,
         "train_samples": 64, "test_samples": 20, "test_placements": "static"}
 TEXT = {"context": 8, "depth": 1, "dim": 8, "heads": 1, "ff": 8, "epochs": 1, "steps": 2, "batch_size": 8,
         "test_tokens": 2_049}
 ROOT = Path(__file__).resolve().parents[2]
+SOURCES = os.pathsep.join(map(str, (ROOT, ROOT / "notebooks", ROOT / "book")))
 SOON = 60.0  # seconds until something must have happened, on a machine with much else to do
 
 FAKE = """
     import os, signal, sys, time
     from pathlib import Path
-    from translution_lib.experiments.records import read_record
-    from translution_lib.experiments.together import serve
+    from translution_runs.records import read_record
+    from translution_runs.together import serve
 
     def make(config):
         folder, (what, _, seconds) = Path(config.results_dir), config.run_name.partition("-")
@@ -60,7 +61,7 @@ def fake(tmp_path, base, monkeypatch):
     base.write(tmp_path)
     (tmp_path / "fake.py").write_text(textwrap.dedent(FAKE))
     monkeypatch.setattr(together, "COMMAND", [sys.executable, str(tmp_path / "fake.py")])
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", SOURCES)
     return tmp_path
 
 
@@ -89,7 +90,7 @@ def timeless(record) -> dict:
 
 def test_runs_of_workers_are_the_runs(tmp_path, monkeypatch):
     """Two workers, more runs than that, of both kinds; records in the folder and as text."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", SOURCES)
     kinds = [(ImageClassificationConfig, {**TINY, "seed": seed, "threads": threads})
              for seed, threads in ((0, 1), (1, 0), (2, 0))] + [(LanguageModellingConfig, TEXT)]
     there, here = ([kind.of({**values, "results_dir": str(tmp_path / name)}) for kind, values in kinds]
@@ -140,8 +141,8 @@ def test_what_runs_at_the_deadline_is_ended_and_what_cannot_end_is_not_begun(fak
 PARENT = """
     import sys
     from tests.experiments.test_together import config
-    from translution_lib.experiments import together
-    from translution_lib.experiments.together import Task, run_together
+    from translution_runs import together
+    from translution_runs.together import Task, run_together
 
     folder, command, *names = sys.argv[1:]
     together.COMMAND = command.split() if command else together.COMMAND

@@ -7,16 +7,16 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
+from translution_runs import ImageClassificationConfig, Run, read_record
+from translution_runs.batches import EpochBatches, in_order
+from translution_runs.data import ImageSet, place
+from translution_runs.evaluation import TEST_SEED, evaluate
+from translution_runs.kinds import IMAGES, TEXTS
+from translution_runs.seeds import derive, generator
+from translution_runs.signals import Interrupted
+from translution_runs.training import Trainer, learning_rate, make_fabric, summed_loss, train
 
 from translution_lib import MIXERS
-from translution_lib.data import ImageSet, place
-from translution_lib.experiments import ImageClassificationConfig, Run, read_record
-from translution_lib.experiments.batches import EpochBatches, in_order
-from translution_lib.experiments.evaluation import TEST_SEED, evaluate
-from translution_lib.experiments.kinds import IMAGES, TEXTS
-from translution_lib.experiments.seeds import derive, generator
-from translution_lib.experiments.signals import Interrupted
-from translution_lib.experiments.training import Trainer, learning_rate, make_fabric, summed_loss, train
 
 TINY = {"canvas": 16, "patch_size": 8, "dim": 8, "depth": 1, "heads": 1, "ff": 8, "epochs": 4, "batch_size": 32,
         "train_samples": 80, "test_samples": 40, "train_placement": "dynamic"}

@@ -3,8 +3,7 @@
 from decimal import Decimal
 
 import pytest
-
-from translution_lib import facts
+from translution_book import facts
 
 BY_HAND = {
     "MNIST and Fashion-MNIST: within 1 of the CNNs and of Absolute": "-0.27 -0.54 -0.38 0.00 0.57 -1.58 -0.15 -0.20",

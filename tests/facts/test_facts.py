@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from translution_book import facts
 
-from translution_lib import ViT, cost, facts
+from translution_lib import ViT, cost
 from translution_lib.cost.tracking import build
 
 COUNTED = [cell for table in facts.COUNTED for metric in ("parameters", "flops")

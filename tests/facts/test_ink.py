@@ -6,9 +6,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
-from translution_lib.data import mnist
-from translution_lib.facts import ink
+from translution_book.facts import ink
+from translution_runs.data import mnist
 
 REAL = os.environ.get("TRANSLUTION_MNIST", "")
 

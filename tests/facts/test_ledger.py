@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 import yaml
+from translution_book import facts
+from translution_book.facts import ledger
+from translution_book.facts.ledger import checks, numbers, printed, runs
+from translution_book.facts.ledger.claims import claim_row
+from translution_book.facts.ledger.row import COMPUTED
+from translution_runs import read_records
+from translution_runs.grids import Result, read_grid
+from translution_runs.records import DataSource, Evaluation, Record, TextEvaluation
 
 import translution_lib
-from translution_lib import facts
-from translution_lib.experiments import read_records
-from translution_lib.experiments.grids import Result, read_grid
-from translution_lib.experiments.records import DataSource, Evaluation, Record, TextEvaluation
-from translution_lib.facts import ledger
-from translution_lib.facts.ledger import checks, numbers, printed, runs
-from translution_lib.facts.ledger.claims import claim_row
-from translution_lib.facts.ledger.row import COMPUTED
 
 ROOT = Path(__file__).resolve().parents[2]
 GRIDS, CELLS = ROOT / "notebooks" / "grids", [c for s in numbers.PRINTED_SEEDS for c in facts.cells(s)]

@@ -5,9 +5,9 @@ import re
 
 import pytest
 import torch
+from translution_book.figures import attention_map
 
 from translution_lib import offsets
-from translution_lib.figures import attention_map
 
 
 def stored(output):

@@ -5,8 +5,7 @@ import re
 
 import pytest
 from bs4 import BeautifulSoup
-
-from translution_lib.figures import Arrow, Node, diagram, palette
+from translution_book.figures import Arrow, Node, diagram, palette
 
 NODES = {
     "a": Node("self-\nattention", (0, 0), "One matrix & <i>no</i> position.", {"parameters": "3"}, "#thm-a"),

@@ -8,9 +8,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from translution_book import figures
+from translution_book.figures.encoding import attend, follow, moved
 
-from translution_lib import figures, offsets
-from translution_lib.figures.encoding import attend, follow, moved
+from translution_lib import offsets
 from translution_lib.functional import self_attention, translution
 
 SHAPE, C, E = (3, 4), 2, 2

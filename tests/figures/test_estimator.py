@@ -7,9 +7,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from translution_book import figures
+from translution_book.figures.estimator import deviations, estimates, gaussians, uniforms
 
-from translution_lib import figures
-from translution_lib.figures.estimator import deviations, estimates, gaussians, uniforms
 from translution_lib.functional import random_features
 
 norms = st.integers(0, 20).map(lambda k: k / 10)

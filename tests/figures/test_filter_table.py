@@ -3,9 +3,8 @@
 import re
 
 import pytest
-
-from translution_lib import figures
-from translution_lib.figures import Link, Tag
+from translution_book import figures
+from translution_book.figures import Link, Tag
 
 COLOURS = {"holds": figures.palette.green, "fails": figures.palette.orange, "open": figures.palette.grey}
 ROWS = {

@@ -7,10 +7,9 @@ import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-
-from translution_lib import figures, geometry
-from translution_lib.figures import sphere
-from translution_lib.figures.globe import _loop, _rows
+from translution_book import figures, geometry
+from translution_book.figures import sphere
+from translution_book.figures.globe import _loop, _rows
 
 places = st.tuples(st.integers(0, 180), st.integers(-180, 180))
 OCTANT = {"N": (0, 0), "A": (90, 0), "B": (90, 90)}

@@ -7,9 +7,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from translution_book import figures
+from translution_book.figures import output as output_module
 
-from translution_lib import figures, offsets, pairs
-from translution_lib.figures import output as output_module
+from translution_lib import offsets, pairs
 
 
 def data_of(output):

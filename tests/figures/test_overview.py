@@ -5,9 +5,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from translution_book import figures
+from translution_book.figures import story
 
-from translution_lib import figures, offsets
-from translution_lib.figures import story
+from translution_lib import offsets
 
 STORED = Path(__file__).parents[2] / "book" / "static" / "overview.svg"
 

@@ -8,9 +8,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from translution_book import figures
+from translution_book.figures.svg import drawing
 
-from translution_lib import figures, offsets
-from translution_lib.figures.svg import drawing
+from translution_lib import offsets
 
 VOID = {"input", "br", "img", "meta"}
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from translution_lib import figures
-from translution_lib.figures.placement import state
+from translution_book import figures
+from translution_book.figures.placement import state
 
 PICTURE = np.zeros((6, 6))
 PICTURE[1:5, 2:4] = [[1, 0.5], [0.25, 0], [0, 1], [0.1, 0]]

@@ -8,9 +8,10 @@ import pytest
 import torch
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
+from translution_book import figures
+from translution_book.figures import palette
 
-from translution_lib import figures, offsets
-from translution_lib.figures import palette
+from translution_lib import offsets
 
 WHITE, DARK = 1.0, 0.006  # relative luminance of the two backgrounds
 

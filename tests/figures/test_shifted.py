@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from translution_lib import figures
-from translution_lib.figures.encoding import moved
-from translution_lib.figures.levels import LEVELS, cells, codes
-from translution_lib.figures.shifted import change
+from translution_book import figures
+from translution_book.figures.encoding import moved
+from translution_book.figures.levels import LEVELS, cells, codes
+from translution_book.figures.shifted import change
 
 SHIFTS = range(-3, 4)
 PICTURE = np.zeros((6, 8))

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 from bs4 import BeautifulSoup
+from translution_book.figures import OffsetMap, palette, side_by_side
 
 from translution_lib import offsets, pairs
-from translution_lib.figures import OffsetMap, palette, side_by_side
 
 RELATIONS = offsets((2, 3), cls=True)
 M = 15  # offsets; three rows of CLS follow

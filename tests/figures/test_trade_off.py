@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.ticker import MaxNLocator
-
-from translution_lib import figures
-from translution_lib.figures import Run
-from translution_lib.figures.scales import in_few_digits, linear, logarithmic
+from translution_book import figures
+from translution_book.figures import Run
+from translution_book.figures.scales import in_few_digits, linear, logarithmic
 
 ACROSS = ["multiply–adds", "parameters"]
 RUNS = [

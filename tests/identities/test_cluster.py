@@ -11,9 +11,8 @@ from scipy.integrate import quad
 from scipy.special import lambertw
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-
-from translution_lib.experiments import ImageClassificationConfig, budget, build_model
-from translution_lib.experiments.grids.plan import images
+from translution_runs import ImageClassificationConfig, budget, build_model
+from translution_runs.grids.plan import images
 
 seconds = st.floats(0.5, 5e4)
 

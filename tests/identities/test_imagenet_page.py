@@ -10,17 +10,18 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 from torch.nn.functional import interpolate
 from torch.utils.data import BatchSampler
+from translution_book import facts
+from translution_runs import ImageClassificationConfig
+from translution_runs.budget import PASSES, pictures_per_second
+from translution_runs.data.generated import generated
+from translution_runs.data.lazy_images import central_box, random_box
+from translution_runs.grids import read_grid
+from translution_runs.intervals import wilson_interval
+from translution_runs.paired import deviations, disagreement
+from translution_runs.seeds import derive, generator
+from translution_runs.streaming import StreamedBatches
 
-from translution_lib import cost, facts
-from translution_lib.data.generated import generated
-from translution_lib.data.lazy_images import central_box, random_box
-from translution_lib.experiments import ImageClassificationConfig
-from translution_lib.experiments.budget import PASSES, pictures_per_second
-from translution_lib.experiments.grids import read_grid
-from translution_lib.experiments.intervals import wilson_interval
-from translution_lib.experiments.paired import deviations, disagreement
-from translution_lib.experiments.seeds import derive, generator
-from translution_lib.experiments.streaming import StreamedBatches
+from translution_lib import cost
 
 SMALL = dict(data="imagenet", data_source="generated", data_classes=2, digit_size=8, canvas=8, patch_size=4,
              test_placements="static", augment="resized-crop", dim=8, depth=1, heads=1, ff=8)
@@ -159,6 +160,6 @@ def test_the_grid_has_every_line_of_table_3_and_its_models():
 
 
 def skeleton(config):
-    from translution_lib.experiments.image_classification import model_without_numbers
+    from translution_runs.image_classification import model_without_numbers
 
     return model_without_numbers(config)

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
 from torch.nn.functional import cross_entropy
+from translution_runs.data import grammar
 
 from translution_lib import GPT
-from translution_lib.data import grammar
 from translution_lib.functional.rotary import frequencies
 
 pytestmark = pytest.mark.usefixtures("double")

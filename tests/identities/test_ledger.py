@@ -10,9 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-
-from translution_lib.facts import ledger
-from translution_lib.facts.ledger import rules
+from translution_book.facts import ledger
+from translution_book.facts.ledger import rules
 
 VALUES = st.lists(st.floats(0, 100), min_size=2, max_size=8).filter(lambda v: stdev(v) > 1e-3)
 LEVELS = st.floats(0.5, 0.999)

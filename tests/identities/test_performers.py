@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 from torch.testing import assert_close
+from translution_runs import wilson_interval
+from translution_runs.data import mnist
+from translution_runs.shifts import keeps_ink, shifted
 
 from translution_lib import ViT
-from translution_lib.data import mnist
-from translution_lib.experiments import wilson_interval
-from translution_lib.experiments.shifts import keeps_ink, shifted
 from translution_lib.functional.window_sum import corner_columns, corner_sum, kernel_per_pair
 
 pytestmark = pytest.mark.usefixtures("double")

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.testing import assert_close
+from translution_runs.causes import Scene, shares
 
 from translution_lib import MIXERS, Translution, ViT, functional, offsets
-from translution_lib.experiments.causes import Scene, shares
 
 pytestmark = pytest.mark.usefixtures("double")
 

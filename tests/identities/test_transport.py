@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.func import jacfwd, vmap
 from torch.testing import assert_close
+from translution_book import geometry
 
 from tests.unit.strategies import normal, points
-from translution_lib import geometry
 from translution_lib.functional.rotary import rotation
 
 SEEDS = st.integers(0, 10**6)

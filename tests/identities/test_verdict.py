@@ -5,9 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-
-from translution_lib.facts import ledger
-from translution_lib.facts.ledger.row import STATUSES
+from translution_book.facts import ledger
+from translution_book.facts.ledger.row import STATUSES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "book" / "experiments" / "verdict.ipynb"

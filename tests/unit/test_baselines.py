@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.testing import assert_close
+from translution_runs import ImageClassificationConfig, Run
+from translution_runs.baselines import BASELINES, Baseline
+from translution_runs.baselines.convolutional import CONVOLUTIONAL, SpreadTo, alexnet, resnet18, vgg16
+from translution_runs.baselines.efficient import Routed
+from translution_runs.building import build_model
 
 from translution_lib import cost
-from translution_lib.experiments import ImageClassificationConfig, Run
-from translution_lib.experiments.building import build_model
-from translution_lib.models import BASELINES, Baseline
-from translution_lib.models.convolutional import CONVOLUTIONAL, SpreadTo, alexnet, resnet18, vgg16
-from translution_lib.models.efficient import Routed
 
 SIZES = {"patch_size": 8, "depth": 1, "heads": 2, "ff": 12}
 

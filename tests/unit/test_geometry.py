@@ -13,9 +13,9 @@ from scipy.spatial import SphericalVoronoi
 from scipy.spatial.transform import Rotation
 from sympy import diffgeom
 from torch.testing import assert_close
+from translution_book import geometry
 
 from tests.unit.strategies import normal, points
-from translution_lib import geometry
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit.script

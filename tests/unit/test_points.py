@@ -6,9 +6,9 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
+from translution_runs.data.shapes import sample_shapes
 
 from tests.unit.strategies import F64
-from translution_lib.data.shapes import sample_shapes
 from translution_lib.models.points import PointTransformer
 
 

@@ -1,9 +1,8 @@
 """Models with any mixer: a vision transformer and a causal language model, at the sizes of seed 000's Table 1."""
 
-from translution_lib.models.baseline import BASELINES, Baseline, BaselineConfig
 from translution_lib.models.blocks import ARCHITECTURES, Architecture, Block
 from translution_lib.models.gpt import GPT, GPTConfig
 from translution_lib.models.vit import ViT, ViTConfig
 
-__all__ = ["ARCHITECTURES", "BASELINES", "GPT", "Architecture", "Baseline", "BaselineConfig", "Block", "GPTConfig",
+__all__ = ["ARCHITECTURES", "GPT", "Architecture", "Block", "GPTConfig",
            "ViT", "ViTConfig"]

@@ -1,0 +1,34 @@
+"""The folders of records: one for each kind of experiment, which all tables share."""
+
+from pathlib import Path
+
+from translution_runs.grids.grid import Grid
+from translution_runs.reading import Place, all_places, place
+
+RESULTS, TRIALS = "results", "runs"
+NEAR = 8
+"""A message names at most so many records."""
+
+
+def store_of(grid: Grid, results: str | Path = "") -> Path:
+    """The folder of a grid's records: in `results`, or in `runs` for the smoke profile, whose numbers mean nothing."""
+    chosen = Path(results) if str(results) else Path(TRIALS if grid.profile == "smoke" else RESULTS)
+    return chosen / grid.file.experiment
+
+
+def find_record(run: str, results: str | Path = RESULTS) -> Place:
+    """Where a record lies: that of a run's name, of a beginning that one run alone has, or of a path.
+
+    Raises:
+        ValueError: none, or several; the message lists what there is.
+    """
+    if run.endswith(".json") and Path(run).is_file():
+        return place(Path(run), 0, Path(run).read_bytes())
+    known = {one.name: one for one in all_places(results) if one.name}
+    near = [name for name in known if name == run] or [name for name in known if name.startswith(run)]
+    if len(near) == 1:
+        return known[near[0]]
+    names = near or list(known)
+    more = f" and {len(names) - NEAR} more" if len(names) > NEAR else ""
+    what = f"{len(near)} records begin so" if near else f"no record in {str(results)!r}"
+    raise ValueError(f"run: got {run!r}, {what}; there are {', '.join(names[:NEAR]) or 'none'}{more}")

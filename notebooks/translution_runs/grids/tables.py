@@ -1,0 +1,164 @@
+"""Tables of a grid: what its records say, with the spread over seeds, beside the printed numbers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from translution_runs.grids.grid import Grid, Row
+from translution_runs.grids.status import status
+from translution_runs.kinds import TEXTS
+from translution_runs.printed import Cell
+from translution_runs.records import Record
+from translution_runs.tables import Table, provenance
+from translution_runs.verdicts import MISSING, Estimate
+
+CANNOT, NOT_RUN = "cannot", "not run here"
+MINUS = "−"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One row and one column of a grid: what was measured, and what the paper prints.
+
+    Attributes:
+        row: name of the row.
+        column: heading of the column.
+        records: of the seeds that have one.
+        placement: of the test images, or length of the windows of text; None where the column is printed alone.
+        seeds: how many the profile asks for.
+        printed: the paper's cell, or None.
+        unit: "%" for accuracies, "" for perplexities.
+    """
+
+    row: str
+    column: str
+    records: tuple[Record, ...]
+    placement: str | None
+    seeds: int
+    printed: Cell | None
+    unit: str = "%"
+
+    @property
+    def accuracies(self) -> list[float]:
+        """Of the records of images, in per cent."""
+        return [100 * record.evaluations[self.placement].accuracy for record in self.records if self.placement]
+
+    @property
+    def values(self) -> list[float]:
+        """Of the records: accuracies in per cent, or perplexities of those that can read such a text."""
+        if self.unit:
+            return self.accuracies
+        name = self.placement or ""
+        return [record.texts[name].perplexity for record in self.records if name in record.texts]
+
+    def tested(self, placement: str) -> "Result":
+        """The same runs, tested on images at another placement; it has no printed number."""
+        return replace(self, placement=placement, printed=None)
+
+    def lost(self, before: str, after: str) -> Estimate | None:
+        """Points that each run loses from one placement of the test images to another; None without records."""
+        pairs = zip(self.tested(before).accuracies, self.tested(after).accuracies, strict=True)
+        return Estimate.of([a - b for a, b in pairs])
+
+    @property
+    def cannot(self) -> str:
+        """Why no record could be tested so; empty where one could, or where there is none."""
+        reasons = {record.cannot.get(self.placement or "", "") for record in self.records}
+        return min(reasons) if reasons and "" not in reasons else ""
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """Mean and standard deviation over the seeds, in per cent for accuracies; None without values."""
+        return Estimate.of(self.values)
+
+    @property
+    def mean(self) -> float | None:
+        """Over the seeds, in per cent for accuracies; None without values."""
+        estimate = self.estimate
+        return None if estimate is None else estimate.mean
+
+    @property
+    def difference(self) -> float | None:
+        """Mean minus printed number, in points; None where one of them is missing."""
+        return None if self.mean is None or self.printed is None else self.mean - self.printed.value
+
+    @property
+    def text(self) -> str:
+        """Mean and spread, or that there is nothing yet, or never will be."""
+        if self.cannot:
+            return CANNOT
+        if self.estimate is not None:
+            return str(self.estimate)
+        return MISSING if self.placement else NOT_RUN
+
+
+def results(grid: Grid, store: str | Path) -> list[Result]:
+    """Every row and column of a grid, row by row, from the valid records in the folder `store`."""
+    return [result(grid, row, heading, Path(store)) for row in grid.rows.values() for heading in grid.file.columns]
+
+
+def result(grid: Grid, row: Row, heading: str, store: Path) -> Result:
+    """One row and one column."""
+    configs = row.cells.get(heading, ())
+    found = (status(config, store).record for config in configs)
+    return Result(row.name, heading, tuple(record for record in found if record is not None),
+                  grid.file.columns[heading].evaluation, len(configs), grid.printed(row, heading), unit(grid))
+
+
+def unit(grid: Grid) -> str:
+    """What the numbers are measured in: per cent, or nothing for perplexities."""
+    return "" if grid.kind is TEXTS else "%"
+
+
+def comparison(grid: Grid, store: str | Path) -> Table:
+    """A line for every row and column: ours, the printed number, their difference, and how many seeds there are."""
+    found = results(grid, store)
+    lines = tuple((one.row, one.column, one.text, one.printed.printed if one.printed else "",
+                   signed(one.difference) if comparable(grid) else "",
+                   f"{len(one.records)} of {one.seeds}" if one.placement else "")
+                  for one in found)
+    of = f", {unit(grid)}" if unit(grid) else ""
+    header = ("row", "column", f"ours{of}", f"printed{of}", "difference", "seeds")
+    return Table(header, lines, caption(grid, found), origins(found))
+
+
+def comparable(grid: Grid) -> bool:
+    """Whether a difference from the printed numbers means something: perplexities of other tokens do not compare."""
+    return grid.kind is not TEXTS or grid.profile == "paper"
+
+
+def summary(grid: Grid, store: str | Path) -> Table:
+    """A line for every row: parameters, mean and standard deviation in each column, and how many seeds there are."""
+    found = results(grid, store)
+    lines = tuple(summary_line(name, [one for one in found if one.row == name and one.placement])
+                  for name in grid.rows)
+    of = f", {unit(grid)}" if unit(grid) else ""
+    headings = [f"{heading}{of}" for heading, column in grid.file.columns.items() if column.evaluation]
+    return Table(("row", "parameters", *headings, "seeds"), lines, caption(grid, found), origins(found))
+
+
+def summary_line(name: str, found: Sequence[Result]) -> tuple[str, ...]:
+    """One line of `summary`; where columns have different numbers of seeds, the fewest are named."""
+    records = [record for one in found for record in one.records]
+    size = f"{records[0].cost['parameters']:,}" if records else MISSING
+    seeds = min((len(one.records) for one in found), default=0)
+    texts = ["" if not records else one.text for one in found]
+    return (name, size, *texts, f"{seeds} of {max((one.seeds for one in found), default=0)}")
+
+
+def caption(grid: Grid, found: Sequence[Result]) -> str:
+    """Title, profile, devices, what the numbers are, and how the profile differs from the paper."""
+    devices = sorted({record.device["model"] for one in found for record in one.records})
+    on = f" on {', '.join(devices)}" if devices else ""
+    return (f"{grid.file.title}. Profile {grid.profile}{on}; mean ± standard deviation over seeds. {grid.differs}")
+
+
+def origins(found: Sequence[Result]) -> tuple[str, ...]:
+    """Where the numbers are from: each record once."""
+    records = {record.name: record for one in found for record in one.records}
+    return tuple(provenance(record) for record in records.values())
+
+
+def signed(difference: float | None) -> str:
+    """A difference in points with its sign; empty where there is none."""
+    return "" if difference is None else f"{difference:+.2f}".replace("-", MINUS)

@@ -1,0 +1,116 @@
+"""What the configurations of all experiments that train a model share: layers, sizes, the parts of a step, checks."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from translution_lib import models
+from translution_lib.mixers import MIXERS
+from translution_lib.models import Architecture
+from translution_runs.configuration import Configuration
+
+# Beside the paper's A, B and C one for a run of seconds on a CPU.
+ARCHITECTURES = {"tiny": Architecture(depth=2, dim=32, heads=2, ff=64), **models.ARCHITECTURES}
+
+Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+_BUILT: set[str] = set()  # the models that could be built: a grid asks for the same one with many seeds and placements
+
+
+class TrainedConfig(Configuration):
+    """Parameters of a run that trains a model of mixing layers.
+
+    An experiment names all its parameters itself, in the order of its notebook; those below are read here.
+    """
+
+    PLACES: ClassVar[frozenset[str]] = frozenset({"data_root", "results_dir"})
+    KEEPING: ClassVar[frozenset[str]] = frozenset({"run_name", "checkpoint_minutes", "checkpoint_steps"})
+
+    if TYPE_CHECKING:
+        mixer: str
+        mixer_options: str
+        architecture: Any
+        dim: int
+        depth: int
+        heads: int
+        ff: int
+        batch_size: int
+        accumulate: int
+        device: str
+        processes: int
+        strategy: Any
+
+    def check_mixers(self) -> None:
+        """Refuse unknown layers, and a number of them that is not the model's, with a ValueError."""
+        unknown = sorted({name for name in self.mixers if name not in MIXERS})
+        if unknown:
+            raise ValueError(f"mixer: got {', '.join(map(repr, unknown))}, expected one of {', '.join(sorted(MIXERS))}")
+        if len(self.mixers) not in (1, self.sizes.depth):
+            depth = self.sizes.depth
+            raise ValueError(f"mixer: got {len(self.mixers)} names, expected 1 or one for each of {depth} layers")
+
+    def check_steps(self) -> None:
+        """Refuse a step that cannot be divided as asked for, with a ValueError."""
+        parts = self.processes * self.accumulate
+        if parts > self.batch_size:
+            raise ValueError(f"batch_size: got {self.batch_size}, expected at least {parts}, processes × accumulate")
+        if self.strategy == "fsdp" and self.processes == 1:
+            raise ValueError("strategy: got 'fsdp' for one process, expected 'ddp', or more processes")
+        if ":" in self.device and self.processes > 1:
+            raise ValueError(f"device: got {self.device!r} for {self.processes} processes, expected 'cuda' or 'cpu'")
+
+    def check_built(self, who: str, arguments: Callable[[], dict[str, Any]], build: Callable[[], object]) -> None:
+        """Build the model without its numbers, once, so that a wrong option shows before anything runs.
+
+        Args:
+            who: the model or its layers, in words.
+            arguments: what it is built from.
+            build: builds it from them.
+
+        Raises:
+            ValueError: the model refuses its arguments.
+        """
+        options = self.options  # a broken JSON text has its own message
+        try:
+            key = repr((type(self).__name__, who, arguments()))
+            if key not in _BUILT:
+                build()
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"the model cannot be built with {who}, mixer_options {options} and "
+                             f"{self.sizes}: {error}") from error
+        _BUILT.add(key)
+
+    @property
+    def mixers(self) -> list[str]:
+        """The mixer's name, or one for each layer."""
+        return [name.strip() for name in self.mixer.split(",")]
+
+    @property
+    def layers(self) -> str | list[str]:
+        """The mixers as a model takes them: one name for all layers, or a list."""
+        return self.mixers[0] if len(self.mixers) == 1 else self.mixers
+
+    @property
+    def mixer_part(self) -> str:
+        """The mixers as a part of a file's name."""
+        return self.mixer.replace(" ", "").replace(",", "+")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """`mixer_options` as a dictionary."""
+        try:
+            options = json.loads(self.mixer_options)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"mixer_options: got {self.mixer_options!r}, expected a JSON object ({error})") from error
+        if not isinstance(options, dict):
+            raise ValueError(f"mixer_options: got {self.mixer_options!r}, expected a JSON object such as {{}}")
+        return options
+
+    @property
+    def sizes(self) -> Architecture:
+        """The architecture with what dim, depth, heads and ff replace."""
+        own = {"dim": self.dim, "depth": self.depth, "heads": self.heads, "ff": self.ff}
+        return replace(ARCHITECTURES[self.architecture], **{name: size for name, size in own.items() if size})
