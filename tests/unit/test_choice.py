@@ -1,7 +1,9 @@
 """Check, then time: a form that is wrong in any way is left out, and of the others the fastest is taken."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import warnings
@@ -133,6 +135,13 @@ def test_a_form_that_hangs_is_killed(monkeypatch):
     found = forms.self_check("cpu", torch.float32, 1)
     assert [(v["agreed"], v["reason"]) for v in found] == [(False, DEADLY["hanging"][1])] * 2
     assert len(started) == 2 and all(process.returncode is not None for process in started)
+
+
+@pytest.mark.skipif(not hasattr(signal, "alarm"), reason="no alarm on this system")
+def test_a_check_ends_by_itself_if_nobody_waits_for_it(made):
+    command = [sys.executable, "-m", "translution_lib.functional.proof", "hanging_form", "cpu", "float32", "1"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run(command, env=environment, capture_output=True).returncode == -signal.SIGALRM
 
 
 def test_only_a_whole_verdict_is_an_answer():
@@ -313,6 +322,7 @@ def test_verdicts_are_handed_to_child_processes(monkeypatch):
     for change in (lambda d: d["versions"].update(torch="0"), lambda d: d["found"][0].update(device="other"),
                    lambda d: d["found"][0].update(dtype="torch.half"), lambda d: d["found"][0].update(verdicts=[]),
                    lambda d: d["found"][0]["verdicts"][0].pop("agreed"), lambda d: d.pop("found"),
+                   lambda d: d.pop("versions"),
                    lambda d: d["found"][0].update(verdicts=[{"candidate": "honest_form", "agreed": "yes"}])):
         data = json.loads(text)
         change(data)
@@ -323,6 +333,28 @@ def test_verdicts_are_handed_to_child_processes(monkeypatch):
         assert choice._known(CPU, torch.float32) is None
     monkeypatch.setenv(choice.VARIABLE, text)
     assert choice._known(CPU, torch.float32)[0]["candidate"] == "honest_form"
+
+
+@pytest.mark.usefixtures("made")
+def test_a_process_goes_on_with_the_forms_that_it_is_handed(monkeypatch):
+    """Without timing, also while a graph is captured; what cannot serve any more is not taken."""
+    install(monkeypatch, "slow", "honest")
+    run()
+    text = forms.exported()
+    for busy in (False, True):
+        choice._verdicts.clear(), choice._taken.clear(), choice._times.clear()
+        monkeypatch.setenv(choice.VARIABLE, text)
+        with mock.patch.object(choice, "_fastest", side_effect=AssertionError), \
+                mock.patch.object(choice, "_busy", return_value=busy):
+            run()
+        assert [c["taken"] for c in forms.report()["choices"]] == ["honest_form"] * 2
+    data = json.loads(text)
+    data["found"][0]["verdicts"][1]["agreed"] = False
+    choice._verdicts.clear(), choice._taken.clear(), choice._times.clear()
+    monkeypatch.setenv(choice.VARIABLE, json.dumps(data))
+    run()
+    run(operator("line", 1, "qkv", 9, 3, 4, 2))
+    assert [c["taken"] for c in choice._times] == ["slow_form"] * 4 and all(c["seconds"] for c in choice._times)
 
 
 def test_a_check_that_cannot_start_is_a_reason_and_no_error(monkeypatch):
@@ -368,3 +400,20 @@ def test_a_bound_lies_below_what_one_wrong_pair_does():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_triton_agrees_on_a_case_that_its_interpreter_can_run(dtype):
     assert max(proof.compare(fused, proof.CASES[2], 2, CPU, dtype)) < proof.BOUNDS[dtype] / 5
+
+
+def test_the_innermost_form_that_can_serve_is_taken():
+    x, given = torch.ones(3, 2, 4), (None, None)
+    found = pairs_on(offsets(3), CPU)
+
+    def taken(*tensors):
+        return forms.form("scores", (*tensors, *given), found, 1).__name__.rpartition(".")[2]
+
+    with forms.forced("padded"), forms.forced("compiled"):
+        assert taken(x, x) == "compiled" and taken(x.double(), x.double()) == "padded"
+        with forms.forced("compiled", False):
+            assert taken(x, x) == "padded"
+        with forms.forced("padded"), forms.forced("grouped_mm"):
+            assert taken(x, x) == "padded" and taken(x.int(), x.int()) == "loop"
+    with mock.patch.object(choice, "DEVICES", ()):
+        assert taken(x, x) == "loop"

@@ -8,7 +8,8 @@ two runs may take different forms, and differ in their last bits; :func:`report`
 
 The check lasts from seconds to minutes, most of it compiling. Where many processes share a card, one of them does it
 for all: it calls :func:`self_check`, and starts the others with
-``env={**os.environ, "TRANSLUTION_FORMS": exported()}``. Each of these still times its own shapes.
+``env={**os.environ, "TRANSLUTION_FORMS": exported()}``. They still time the shapes that it has not met. A run that was
+interrupted goes on with the same forms if it finds there what :func:`exported` gave before.
 """
 
 import json
@@ -24,6 +25,7 @@ from functools import cache
 from hashlib import sha256
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from math import ceil
 from threading import RLock
 from types import ModuleType
 
@@ -87,10 +89,13 @@ def take(what: str, operands: tuple[Tensor | None, ...], pairs: Pairs, heads: in
         with _lock:
             if key not in _taken:
                 device, dtype = _place(operands)
-                if _busy(device):
-                    return next(iter(_able(_known(device, dtype) or [], operands, without)), module_of("loop"))
-                able = _able(_checked(device, dtype), operands, without)
-                _taken[key] = _fastest(shape, able, what, operands, pairs, heads)
+                busy = _busy(device)
+                verdicts = _known(device, dtype) or [] if busy else _checked(device, dtype)
+                able = _able(verdicts, operands, without)
+                found = _handed(shape, able)
+                if busy and not found:
+                    return able[0] if able else module_of("loop")
+                _taken[key] = found or _fastest(shape, able, what, operands, pairs, heads)
     return _taken[key]
 
 
@@ -103,13 +108,14 @@ def report() -> dict:
 
 
 def exported() -> str:
-    """Return the verdicts of this process as a text for the variable ``TRANSLUTION_FORMS`` of its child processes.
+    """Return the verdicts and choices of this process as a text for ``TRANSLUTION_FORMS`` in the environment of others.
 
     It names the versions of torch, Triton and this library, and every card; a process where these differ ignores it.
     """
     with _lock:
         found = [{"device": device, "dtype": dtype, "verdicts": v} for (device, dtype), v in _verdicts.items()]
-        return json.dumps({"versions": _versions(), "found": found})
+        choices = [{k: v for k, v in entry.items() if k not in ("seconds", "left_out")} for entry in _times]
+        return json.dumps({"versions": _versions(), "found": found, "choices": choices})
 
 
 def self_check(device: torch.device | str, dtype: torch.dtype, seconds: float = SECONDS) -> list[dict]:
@@ -129,7 +135,8 @@ def self_check(device: torch.device | str, dtype: torch.dtype, seconds: float = 
         device = torch.device("cuda", torch.cuda.current_device())
     with _lock, tempfile.TemporaryDirectory() as folder:
         begun = time.monotonic()
-        children = [_Child(path, device, dtype, os.path.join(folder, str(k))) for k, path in enumerate(CANDIDATES)]
+        children = [_Child(path, device, dtype, seconds, os.path.join(folder, str(k)))
+                    for k, path in enumerate(CANDIDATES)]
         try:
             verdicts = [child.verdict(begun + seconds, seconds) for child in children]
         finally:
@@ -142,10 +149,12 @@ def self_check(device: torch.device | str, dtype: torch.dtype, seconds: float = 
 class _Child:
     """The check of one candidate in a process of its own, which writes to files: a full pipe would hold it up."""
 
-    def __init__(self, path: str, device: torch.device, dtype: torch.dtype, place: str) -> None:
+    def __init__(self, path: str, device: torch.device, dtype: torch.dtype, seconds: float, place: str) -> None:
         self.path, self.begun, self.process, self.reason = path, time.monotonic(), None, ""
-        command = [sys.executable, "-m", HERE + "proof", path, str(device), str(dtype).removeprefix("torch.")]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}
+        command = [sys.executable, "-m", HERE + "proof", path, str(device), str(dtype).removeprefix("torch."),
+                   str(ceil(seconds) + 5)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path),
+                       "PYTHONSAFEPATH": "1"}               # it imports what this process would
         self.out, self.err = open(place + ".out", "w+b"), open(place + ".err", "w+b")
         try:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err,
@@ -168,7 +177,8 @@ class _Child:
         """Kill the process if it still runs, and close its files."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
-            self.process.wait()
+            with suppress(subprocess.TimeoutExpired):       # one that hangs in a driver may outlive that
+                self.process.wait(5)
         self.out.close()
         self.err.close()
 
@@ -226,16 +236,31 @@ def _known(device: torch.device, dtype: torch.dtype) -> list[dict] | None:
 def _given(device: str, dtype: str) -> list[dict] | None:
     """Return the verdicts in ``TRANSLUTION_FORMS`` if they were found by the same software on such a device."""
     with suppress(ValueError, TypeError, KeyError):
-        data = json.loads(os.environ.get(VARIABLE, ""))
-        if data["versions"] != _versions():
-            return None
-        for entry in data["found"]:
+        for entry in _environment()["found"]:
             verdicts = entry["verdicts"]
             names = [verdict["candidate"] for verdict in verdicts]
             if (entry["device"], entry["dtype"]) == (device, dtype) and names == [*map(name_of, CANDIDATES)] \
                     and all(map(_sound, verdicts)):
                 return verdicts
     return None
+
+
+def _handed(shape: dict, able: list[ModuleType]) -> ModuleType | None:
+    """Return the form that ``TRANSLUTION_FORMS`` names for a shape, if it can serve, and put it on record."""
+    modules = {name_of(module.__name__): module for module in (*able, module_of("loop"))}
+    wanted = json.loads(json.dumps(shape))
+    with suppress(ValueError, TypeError, KeyError):
+        for entry in _environment()["choices"]:
+            if {**entry, **wanted} == entry and entry["taken"] in modules:
+                _times.append({**shape, "seconds": {}, "left_out": {}, "taken": entry["taken"]})
+                return modules[entry["taken"]]
+    return None
+
+
+def _environment() -> dict:
+    """Return what ``TRANSLUTION_FORMS`` holds, nothing if other software wrote it."""
+    data = json.loads(os.environ.get(VARIABLE, ""))
+    return data if data["versions"] == _versions() else {}
 
 
 def _versions() -> dict:

@@ -54,7 +54,7 @@ def _wishes() -> tuple[list[str], tuple[str, ...]]:
     """Return the names that are asked for, the innermost first, and those that are asked not to be taken."""
     latest = dict(_asked)
     wanted = [name for name in dict.fromkeys(name for name, _ in reversed(_asked)) if latest[name]]
-    return wanted, tuple(sorted(name for name, on in latest.items() if not on))
+    return wanted, tuple(sorted(choice.name_of(name) for name, on in latest.items() if not on))
 
 
 __all__ = ["exported", "forced", "form", "report", "self_check"]

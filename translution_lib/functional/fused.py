@@ -1,9 +1,9 @@
 """The fused operator: scores, values and gradients by Triton kernels that store no projected pair.
 
-It serves CUDA tensors in float32, float16 and bfloat16 where Triton is installed, inside ``with forced():``. Its
-kernels are proved in Triton's interpreter and compile for Hopper cards, but no run on a card is on record yet, so that
-outside of that context every tensor takes the grouped product, which is equal. Sums accumulate in float32, and equal
-inputs give equal bits. Chapter "Making it fit".
+It serves CUDA tensors in float32, float16 and bfloat16 where Triton is installed. Its kernels are tested in Triton's
+interpreter and compile for Hopper cards. On a card the library takes them by itself where they agree with the
+definition there and are the fastest form (module ``choice``); ``with forced():`` asks for them. Sums accumulate in
+float32, and equal inputs give equal bits. Chapter "Making it fit".
 """
 
 from collections.abc import Iterator
