@@ -81,6 +81,7 @@ class Session:
 
     def run(self) -> None:
         """All stages; a signal, or an error of a stage, is noted, and what was found before it stays."""
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that share the machine
         self.folder.note(form=1, rehearsal=self.rehearsal, minutes=self.minutes, source=environment.commit(),
                          library=environment.digest(), started=now())
         try:
