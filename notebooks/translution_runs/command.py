@@ -220,6 +220,24 @@ def print_record(run: Annotated[str, typer.Argument(help="name of a run, its beg
 
 
 @app.command()
+def repeat(results: Annotated[str, typer.Option(help="folder of records")] = "results",
+           write: Annotated[bool, typer.Option(help="store the losses of kinds of models that have none")] = False,
+           ) -> None:
+    """Repeat a few steps of one run of each kind of model on record, to see that the code still computes the same."""
+    from translution_runs.repeat import repeated
+
+    with usage():
+        found = repeated(results, write)
+    for name, fault in found.items():
+        if fault:
+            typer.echo(f"{name}: {fault}")
+    wrong = sum(map(bool, found.values()))
+    typer.echo(f"{len(found)} kinds of models: {wrong or 'none'} computed otherwise than on record")
+    if wrong:
+        raise typer.Exit(SOME_MISSING)
+
+
+@app.command()
 def card(minutes: Annotated[float, typer.Option(help="how long the session may take")] = 25.0,
          out: Annotated[str, typer.Option(help="folder for what is found")] = "",
          data_root: DataRoot = "", results: Results = "results",
