@@ -1,5 +1,7 @@
 # make book   build the HTML book from the stored outputs      make lab      open the chapters in JupyterLab
+# make quick  what one runs between two edits: ruff, and the quick tests of the library
 # make test   everything that has to hold                      make lint     ruff and mypy
+# make nightly   hypothesis with other examples each time, many of them; all steps of `translution repeat`
 # make execute   re-execute the chapters that changed (CHAPTERS="a.ipynb b.ipynb" for given ones)
 # make experiment   one experiment on the embedded digits (ARGS="-p mixer lor-translution")
 # make clean  remove what the others made, .venv included
@@ -8,7 +10,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := book
-.PHONY: book test lab lint unit notebooks built execute experiment clean
+.PHONY: book test quick nightly lab lint unit notebooks built execute experiment clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -52,6 +54,14 @@ notebooks: $(STAMP)
 built: $(STAMP)
 	$(BIN)/python book/tools/build.py
 	BOOK_HTML=_build/html $(BIN)/pytest tests/book/built -n $(JOBS)
+
+quick: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/pytest tests/unit tests/identities -n $(JOBS) -m "not slow" -q
+
+nightly: $(STAMP)
+	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest tests/unit tests/identities tests/cost -n $(JOBS) --ignore=$(COUNTS)
+	$(BIN)/translution repeat
 
 test: lint unit notebooks built
 	@echo "No check failed. What was skipped, and why, stands above."

@@ -1,6 +1,7 @@
 """Settings that every test shares."""
 
 import os
+import random
 import signal
 
 os.environ.setdefault("MPLBACKEND", "agg")
@@ -22,7 +23,9 @@ settings.register_profile(
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-settings.load_profile("book")
+settings.register_profile(
+    "nightly", max_examples=200, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "book"))
 torch.set_num_threads(1)
 
 
@@ -39,6 +42,14 @@ def reproducible():
 def double():
     """Compute in float64 where nothing else is said; a module asks for it by ``pytestmark``."""
     torch.set_default_dtype(torch.float64)
+
+
+@pytest.fixture
+def rng():
+    """Other random numbers in every run of the tests; a failure shows their seed, and TEST_SEED repeats it."""
+    seed = int(os.environ.get("TEST_SEED") or random.SystemRandom().randrange(10**9))
+    print(f"TEST_SEED={seed}")
+    return random.Random(seed)
 
 
 @pytest.fixture

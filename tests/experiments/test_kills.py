@@ -1,7 +1,6 @@
 """Real signals to real processes: whatever ends a run, the run goes on and ends as if nothing had happened."""
 
 import os
-import random
 import shutil
 import signal
 import time
@@ -67,8 +66,8 @@ def assert_goes_on_to(whole: dict, forge, folder):
     assert "refused" not in forge.log.read_text()
 
 
-def test_ten_kills_at_random_moments_change_nothing(forge, whole, tmp_path):
-    rng, kills = random.Random(), 0  # other moments in every run of the tests
+def test_ten_kills_at_random_moments_change_nothing(forge, whole, tmp_path, rng):
+    kills = 0
     run = {**LONG, "results_dir": str(tmp_path), "checkpoint_steps": 1}
     while kills < 10:
         target = max(steps(tmp_path), default=0) + rng.randrange(4)  # some die before their first step
@@ -107,8 +106,8 @@ def test_a_second_process_is_refused_until_the_first_has_died(forge, tmp_path):
     free(tmp_path / "tiny.lock")
 
 
-def test_a_kill_while_checkpoints_are_written_leaves_sound_ones(forge, tmp_path):
-    rng, seen = random.Random(), 0
+def test_a_kill_while_checkpoints_are_written_leaves_sound_ones(forge, tmp_path, rng):
+    seen = 0
     for _ in range(10):
         with forge.begun("keep", folder=str(tmp_path / "c")) as (pids, ended):
             wait_until(lambda seen=seen: max(finished(tmp_path / "c"), default=0) > seen)
