@@ -45,7 +45,7 @@ class Task:
     """
 
     config: AnyConfig
-    seconds: float
+    seconds: float | int
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class Done:
     text: str = ""
 
 
-def run_together(tasks: Sequence[Task], workers: int, deadline: float | None, on_done: Callable[[Done], None],
-                 grace: float = 20.0) -> list[Task]:
+def run_together(tasks: Sequence[Task], workers: int, deadline: float | int | None, on_done: Callable[[Done], None],
+                 grace: float | int = 20.0) -> list[Task]:
     """Make runs in worker processes of this machine until all are made or the deadline is there.
 
     This process needs no GPU and does not touch one. Workers have its environment variables.
@@ -107,7 +107,7 @@ class Stopped(Interrupted):
         return f"stopped by {signal.Signals(self.signal).name} after {self.step} finished run(s)"
 
 
-def check(tasks: Sequence[Task], workers: int, grace: float) -> None:
+def check(tasks: Sequence[Task], workers: int, grace: float | int) -> None:
     """Raise a ValueError that names the argument that is wrong."""
     if workers < 1 or grace < 0:
         raise ValueError(f"workers, grace: got {workers} and {grace}, expected at least 1 and 0")

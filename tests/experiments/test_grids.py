@@ -17,6 +17,7 @@ from translution_runs.grids import (
     find,
     grid_files,
     plan,
+    read_file,
     read_grid,
     report,
     results,
@@ -72,6 +73,9 @@ def names(grid):
 @pytest.mark.parametrize("profile", ["smoke", "cpu", "paper"])
 @pytest.mark.parametrize("name", FILES)
 def test_every_grid_has_runs_in_every_profile_and_printed_cells_that_exist(name, profile):
+    if profile == "cpu" and name == "characters":  # its small runs would be those of Table 8
+        assert "cpu" not in read_file(FOLDER / "characters.yaml").profiles
+        return
     grid = stored(name, profile)
     assert grid.rows and len(names(grid)) == len(grid.runs) > 0 and grid.differs
     assert [config.seed for config in grid.runs] == sorted(config.seed for config in grid.runs)

@@ -118,7 +118,7 @@ def exported() -> str:
         return json.dumps({"versions": _versions(), "found": found, "choices": choices})
 
 
-def self_check(device: torch.device | str, dtype: torch.dtype, seconds: float = SECONDS) -> list[dict]:
+def self_check(device: torch.device | str, dtype: torch.dtype, seconds: float | int = SECONDS) -> list[dict]:
     """Compare every candidate with the definition, each in a process of its own, and remember the verdicts.
 
     Args:

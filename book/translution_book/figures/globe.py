@@ -60,7 +60,7 @@ def globe(
             3° of each other or of each other's antipodes, a circle is within 5° of a pole, or `step` leaves the loop.
 
     Example:
-        >>> from translution_lib import figures
+        >>> from translution_book import figures
         >>> figures.globe(alt="A vector carried around a triangle with three right angles turns by 90 degrees."
         ...               )  # doctest: +ELLIPSIS
         figure: A vector carried around a triangle with three right angles turns by 90 degrees. Octant triangle: ...

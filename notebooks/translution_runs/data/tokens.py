@@ -103,7 +103,8 @@ class MovedTokens(TokenSet):
 
     def first(self, count: int) -> "MovedTokens":
         """The first `count` tokens, on the same device; 0 means all of them."""
-        return super().first(count).moved(self.device)
+        refuse_count(count, len(self), f"the tokens of {self.name}'s {self.split} split")
+        return replace(self, tokens=self.tokens[:count or None], table=self.table[:count or None])
 
     def windows(self, start: Int64[Tensor, " b"], length: int) -> tuple[Int64[Tensor, "b n"], Int64[Tensor, "b n"]]:
         """As those of a `TokenSet`; the starts are on the device, and nobody looks at them."""
