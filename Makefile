@@ -44,7 +44,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 unit: $(STAMP)
-	$(BIN)/pytest tests translution_lib notebooks/translution_runs book/translution_book --doctest-modules -n $(JOBS) $(SHAPES) --ignore=tests/book/built --ignore=$(COUNTS)
+	$(BIN)/pytest tests translution_lib notebooks/translution_runs book/translution_book --doctest-modules -n $(JOBS) --dist loadgroup $(SHAPES) --ignore=tests/book/built --ignore=$(COUNTS)
 	$(BIN)/pytest $(COUNTS) -n $(JOBS)
 
 notebooks: $(STAMP)

@@ -149,7 +149,7 @@ def self_check(device: torch.device | str, dtype: torch.dtype, seconds: float | 
 class _Child:
     """The check of one candidate in a process of its own, which writes to files: a full pipe would hold it up."""
 
-    def __init__(self, path: str, device: torch.device, dtype: torch.dtype, seconds: float, place: str) -> None:
+    def __init__(self, path: str, device: torch.device, dtype: torch.dtype, seconds: float | int, place: str) -> None:
         self.path, self.begun, self.process, self.reason = path, time.monotonic(), None, ""
         command = [sys.executable, "-m", HERE + "proof", path, str(device), str(dtype).removeprefix("torch."),
                    str(ceil(seconds) + 5)]
