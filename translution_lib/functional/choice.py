@@ -162,7 +162,7 @@ class _Child:
         except (OSError, ValueError, TypeError) as error:
             self.reason = f"its process does not start: {error}"
 
-    def verdict(self, deadline: float, seconds: float) -> dict:
+    def verdict(self, deadline: float | int, seconds: float | int) -> dict:
         """Wait for the answer, or for the end of the time."""
         answer: dict = {"agreed": False, "applies": True, "reason": self.reason, "error": None}
         if self.process is not None:
