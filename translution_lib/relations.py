@@ -7,7 +7,7 @@ offset. Source: chapter "Relations"; seed 000, sections 3.3, 3.4, 4.1.3 and appe
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from numbers import Integral
@@ -17,6 +17,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 MASKED = -1
+INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 CLS_LABELS = ("cls", "cls←image", "image←cls")
 
 
@@ -28,9 +29,14 @@ class Relations:
         index: ids, shape (n, n); row = query i, column = key j; -1 where i may not attend to j.
         count: number of relations; ids are 0 … count − 1.
         labels: what each relation is: an offset δ as a tuple, a CLS role (a text), a pair (i, j), or "all".
-        shape: sides of the grid of tokens, or None where tokens have no position.
+        shape: sides of the grid that the tokens stand on, or None where tokens have no position.
         cls: whether token 0 is a CLS token without a position.
         causal: whether pairs with j > i are masked.
+        positions: places p on the grid, integers, shape (tokens with a place, axes), in token order. By default the
+            tokens are the whole grid in row-major order; None where there is no grid.
+
+    Raises:
+        ValueError: an index, a shape or positions of a wrong type or size; ids without labels; a query without a key.
     """
 
     index: Int[Tensor, "n n"]
@@ -39,11 +45,13 @@ class Relations:
     shape: tuple[int, ...] | None = None
     cls: bool = False
     causal: bool = False
+    positions: Int[Tensor, "m d"] | None = None
     _cache: dict = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse a table whose ids and labels do not fit together."""
-        if self.index.ndim != 2 or self.index.shape[0] != self.index.shape[1]:
+        """Refuse a table whose ids, labels and places do not fit together; place the tokens of a whole grid."""
+        _check_integers("index", self.index)
+        if self.index.ndim != 2 or self.index.shape[0] != self.index.shape[1] or not self.n:
             raise ValueError(f"index must be a square table of ids, got shape {tuple(self.index.shape)}")
         if len(self.labels) != self.count:
             raise ValueError(f"labels must name each of the {self.count} relations, got {len(self.labels)} labels")
@@ -52,6 +60,28 @@ class Relations:
             raise ValueError(f"index must hold ids from -1 to {self.count - 1}, got {low} to {high}")
         if bool((self.index == MASKED).all(dim=1).any()):
             raise ValueError("index masks a whole row: every query must attend to at least one key")
+        self._place()
+
+    def _place(self) -> None:
+        """Check where the tokens stand, or put them on all cells of the grid."""
+        tokens = self.n - int(self.cls)
+        if self.shape is None:
+            if self.positions is not None:
+                raise ValueError("positions must be None where shape is None: they are places on a grid")
+            return
+        sides = _sides(self.shape)
+        if self.positions is None:
+            if math.prod(sides) != tokens:
+                raise ValueError(f"positions must say where {tokens} tokens stand on a grid of {math.prod(sides)} "
+                                 f"cells, got None for shape {sides}")
+            object.__setattr__(self, "positions", grid(sides))
+            return
+        _check_integers("positions", self.positions)
+        if self.positions.shape != (tokens, len(sides)):
+            raise ValueError(f"positions must have the shape (tokens with a place, axes) = {(tokens, len(sides))}, "
+                             f"got {tuple(self.positions.shape)}")
+        if bool(((self.positions < 0) | (self.positions >= torch.tensor(sides, device="cpu"))).any()):
+            raise ValueError(f"positions must lie on the grid {sides}, got {self.positions.tolist()}")
 
     def __repr__(self) -> str:
         """Return a short description, without the table."""
@@ -79,20 +109,18 @@ class Relations:
         return self.n > 1 and bool((self.mask == torch.ones_like(self.mask).tril()).all())
 
     @cached_property
-    def positions(self) -> Int[Tensor, "m d"] | None:
-        """Positions p of the tokens that have one, in token order; None where the table has no grid."""
-        if self.shape is None:
-            return None
-        return _grid(self.shape)
+    def whole(self) -> bool:
+        """Whether the tokens with a place are all cells of the grid, in row-major order."""
+        return self.shape is not None and self.positions is not None and torch.equal(self.positions, grid(self.shape))
 
     @cached_property
     def sizes(self) -> Int[Tensor, "r"]:
         """Number of pairs in each relation, shape (count,)."""
         return torch.bincount(self.index[self.mask], minlength=self.count)
 
-    @cached_property
+    @property
     def sorted_pairs(self) -> tuple[Int[Tensor, "p"], Int[Tensor, "p"]]:
-        """Queries and keys of all unmasked pairs, grouped by relation in the order of the ids."""
+        """Queries and keys of all unmasked pairs, grouped by relation in the order of the ids; not kept."""
         flat = self.index.flatten()
         order = torch.argsort(flat, stable=True)[(flat == MASKED).sum():]
         return order // self.n, order % self.n
@@ -121,8 +149,38 @@ class Relations:
         if not self.causal or n > self.n or n < 1:
             allowed = f"from 1 to {self.n}" if self.causal else str(self.n)
             raise ValueError(f"x has {n} tokens, expected {allowed}: the length of its relation table")
-        return self._remember(("prefix", n), lambda: Relations(
-            self.index[:n, :n], self.count, self.labels, (n,) if self.shape else None, False, True))
+        kept = self._cache.get("prefix")
+        if kept is None or kept.n != n:         # one alone is kept: a text that grows must not leave a table per token
+            kept = self._cache["prefix"] = self._prefix(n)
+        return kept
+
+    def _prefix(self, n: int) -> "Relations":
+        if self.whole:
+            return Relations(self.index[:n, :n], self.count, self.labels, (n,), causal=True)
+        places = None if self.positions is None else self.positions[:n]
+        return Relations(self.index[:n, :n], self.count, self.labels, self.shape, causal=True, positions=places)
+
+    def select(self, tokens: Sequence[int] | Int[Tensor, "m"]) -> "Relations":
+        """Return the table of some of the tokens, which keep their places and their relations.
+
+        Args:
+            tokens: which tokens, in their new order. CLS, token 0, can only stay first; without it the new table has
+                none. Tokens of a causal table stay in their order.
+
+        Raises:
+            ValueError: no tokens, tokens that are not integers from 0 to n − 1, CLS behind another token, tokens of a
+                causal table that do not ascend, a window that leaves a query without a key.
+        """
+        rows = torch.as_tensor(tokens, device="cpu")
+        if rows.ndim != 1 or not len(rows) or rows.dtype not in INTEGERS or rows.min() < 0 or rows.max() >= self.n:
+            raise ValueError(f"tokens must be integers from 0 to {self.n - 1}, at least one, got {tokens!r}")
+        if self.causal and bool((rows.diff() < 1).any()):
+            raise ValueError(f"tokens of a causal table must ascend, got {rows.tolist()}")
+        cls = self.cls and bool(rows[0] == 0)
+        if self.cls and bool((rows[int(cls):] == 0).any()):
+            raise ValueError(f"tokens must have CLS, token 0, in the first place or not at all, got {rows.tolist()}")
+        places = None if self.positions is None else self.positions[rows[int(cls):] - int(self.cls)]
+        return Relations(self.index[rows][:, rows], self.count, self.labels, self.shape, cls, self.causal, places)
 
     def index_on(self, device: torch.device | str) -> Int[Tensor, "n n"]:
         """Return ``index`` on a device; the copy is kept."""
@@ -162,13 +220,31 @@ def offsets(shape: int | Sequence[int], *, cls: bool = False, causal: bool = Fal
     """
     sides = _sides(shape)
     _check_options(sides, cls, causal, window, clip)
+    return _offsets_at(grid(sides), sides, cls, causal, window, clip)
+
+
+def every_offset(relations: Relations) -> Relations:
+    """Return the table of the same tokens, with the same mask, in which every offset has a relation of its own.
+
+    Raises:
+        ValueError: a table without a grid.
+    """
+    if relations.positions is None or relations.shape is None:
+        raise ValueError(f"relations must have a grid, got {relations!r}")
+    full = _offsets_at(relations.positions, relations.shape, relations.cls, relations.causal)
+    return replace(full, index=full.index.masked_fill(~relations.mask, MASKED), _cache={})
+
+
+def _offsets_at(places: Tensor, sides: tuple[int, ...], cls: bool, causal: bool, window: int | None = None,
+                clip: int | None = None) -> Relations:
+    """Return the table of tokens at some places of a grid."""
     reach = [min(size - 1, *(b for b in (window, clip) if b is not None), size - 1) for size in sides]
     axes = [range(0 if causal else -r, r + 1) for r in reach]
     labels: tuple = tuple(product(*axes))
-    index = _offset_ids(sides, reach, causal, window, clip)
+    index = _offset_ids(places, reach, causal, window, clip)
     if cls:
         index, labels = _with_cls(index, len(labels)), labels + CLS_LABELS
-    return Relations(index, len(labels), labels, sides, cls, causal)
+    return Relations(index, len(labels), labels, sides, cls, causal, places)
 
 
 def pairs(n: int) -> Relations:
@@ -196,22 +272,22 @@ def place_cls(relations: Relations) -> Relations:
     """
     if not relations.cls or relations.labels[-len(CLS_LABELS):] != CLS_LABELS:
         raise ValueError(f"relations must have a CLS token without a place, got {relations}")
-    zero, places = relations.count - len(CLS_LABELS), list(product(*map(range, relations.shape or ())))
+    places = [] if relations.positions is None else [tuple(p) for p in relations.positions.tolist()]
+    zero = relations.count - len(CLS_LABELS)
     index, own = relations.index.clone(), torch.arange(1, relations.n, device="cpu")
     index[0, 1:], index[1:, 0] = zero + own, zero + len(places) + own
     labels = (*relations.labels[:zero], "cls", *(f"cls←{p}" for p in places), *(f"{p}←cls" for p in places))
-    return Relations(index, len(labels), labels, relations.shape, True)
+    return Relations(index, len(labels), labels, relations.shape, True, False, relations.positions)
 
 
-def _grid(sides: tuple[int, ...]) -> Tensor:
+def grid(sides: tuple[int, ...]) -> Int[Tensor, "n d"]:
     """Return the positions of a grid in row-major order, shape (n, d)."""
     axes = [torch.arange(size, device="cpu") for size in sides]
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).view(-1, len(sides))
 
 
-def _offset_ids(sides, reach, causal: bool, window: int | None, clip: int | None) -> Tensor:
-    """Return the table of offset ids of a grid, masked pairs as −1."""
-    p = _grid(sides)
+def _offset_ids(p: Tensor, reach, causal: bool, window: int | None, clip: int | None) -> Tensor:
+    """Return the table of offset ids of tokens at places p, masked pairs as −1."""
     delta = p[:, None] - p[None]
     masked = (delta < 0).any(-1) if causal else torch.zeros(delta.shape[:2], dtype=torch.bool, device="cpu")
     if window is not None:
@@ -231,6 +307,11 @@ def _with_cls(index: Tensor, count: int) -> Tensor:
     table[1:, 1:] = index
     table[0, 0], table[0, 1:], table[1:, 0] = count, count + 1, count + 2
     return table
+
+
+def _check_integers(name: str, table: object) -> None:
+    if not isinstance(table, Tensor) or table.dtype not in INTEGERS:
+        raise ValueError(f"{name} must be a tensor of integers, got {getattr(table, 'dtype', type(table).__name__)}")
 
 
 def _check_options(sides, cls, causal, window, clip) -> None:

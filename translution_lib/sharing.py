@@ -43,7 +43,8 @@ def merge(relations: Relations, group: Callable[[Offset], Hashable]) -> Relation
     new = [ids[names[group(delta)]] for delta in old] + [ids[role] for role in relations.labels[len(old):]]
     # The last entry serves the masked pairs, whose id −1 it keeps.
     index = torch.tensor([*new, -1], device="cpu")[relations.index]
-    return Relations(index, len(labels), labels, relations.shape, relations.cls, relations.causal)
+    return Relations(index, len(labels), labels, relations.shape, relations.cls, relations.causal,
+                     relations.positions)
 
 
 def bucketed(relations: Relations, buckets: int, *, max_distance: int | None = None, by: str = "axis") -> Relations:

@@ -51,12 +51,12 @@ def models(draw, kinds=("vit", "gpt")) -> torch.nn.Module:
     """Draw a small ViT or GPT on the meta device, hybrid stacks and every option included."""
     depth = draw(st.integers(1, 3))
     stacks = st.lists(st.sampled_from(ATTENTION), min_size=depth, max_size=depth)
-    # Both have an option of the name ``form``.
-    names = tuple(draw(stacks.filter(lambda names: not {"riemann", "gated-bias"} <= set(names))))
+    names = tuple(draw(stacks))
     heads = draw(head_counts(names))
-    known = draw(options(plain_names(names)))
+    known = {name: draw(options([name])) for name in dict.fromkeys(plain_names(names))}
     common = {"dim": heads * draw(widths(names)), "depth": depth, "heads": heads, "ff": draw(st.integers(1, 9)),
-              "mixer": names, "absolute": draw(st.sampled_from([None, True, False])), **known}
+              "mixer": names, "absolute": draw(st.sampled_from([None, True, False])),
+              "options": known}
     with torch.device("meta"):
         if draw(st.sampled_from(kinds)) == "gpt":
             return GPT(draw(st.integers(1, 9)), draw(st.integers(1, 7)), **common)

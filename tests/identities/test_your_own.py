@@ -13,7 +13,7 @@ from pages import ROOT
 from torch import nn
 from torch.testing import assert_close
 
-from translution_lib import Relations, ScalarBias, SelfAttention, definition, offsets
+from translution_lib import ScalarBias, SelfAttention, definition, offsets
 from translution_lib.mixers.convert import as_translution, factors, plain
 from translution_lib.mixers.positional import offset_count, per_pair
 
@@ -94,8 +94,7 @@ def test_a_moved_set_gets_the_moved_outputs(places, down, right, seed):
     large = offsets((7, 7))
 
     def at(y, x):
-        rows = torch.tensor([7 * (a + y) + b + x for a, b in sorted(places)])
-        return Relations(large.index[rows][:, rows], large.count, large.labels, large.shape)
+        return large.select([7 * (a + y) + b + x for a, b in sorted(places)])
 
     here, there = (LearnedDecay(at(*move), 4, 2).double() for move in ((0, 0), (down, right)))
     there.load_state_dict(here.state_dict())

@@ -23,13 +23,14 @@ from translution_lib import (
 from translution_lib.mixers import inclusions
 from translution_lib.mixers.bilinear import BilinearAttention
 from translution_lib.mixers.convert import NoTranslution, as_translution, factors
-from translution_lib.mixers.factors import Factors, every_offset, plain
+from translution_lib.mixers.factors import Factors, plain
 from translution_lib.mixers.gated import GatedPositionalAttention
 from translution_lib.mixers.general import GeneralTranslution
 from translution_lib.mixers.rotary import Rotary
 from translution_lib.mixers.rotary_translution import RotaryTranslution
 from translution_lib.mixers.scalar import ScalarBias
 from translution_lib.mixers.vector import RelativeKeyVector, RelativeValueVector, RelativeVectors
+from translution_lib.relations import every_offset
 
 RULES = {
     # name: (layer, its relative weights as Translution, constant channel, growth of the head dimension)
@@ -199,6 +200,8 @@ def test_the_obstruction_of_random_features(name):
 
 def test_a_subclass_that_computes_something_else_is_refused():
     class Doubled(ScalarBias):
+        mix = Attention.mix
+
         def scores(self, x):
             return 2 * super().scores(x)
 

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from contextlib import nullcontext
 from unittest.mock import patch
 
 import pytest
@@ -334,6 +335,77 @@ T = offsets(4)
 def test_bad_input_is_named(plain_types, call, word):
     with pytest.raises(ValueError, match=word):
         call()
+
+
+@pytest.mark.parametrize(("name", "options"), EVERY)
+@pytest.mark.parametrize("table", [offsets(5, causal=True), offsets((3, 3), window=1),
+                                   offsets((2, 3), window=1, cls=True)], ids=repr)
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_masked_token_reaches_nobody_whatever_it_holds(name, options, table, bad):
+    """Both forms; those that may attend to it are spoilt, all others and their gradients are as if it were zero."""
+    if name == "convolution" or (name in LINEAR and not table.all_past):
+        return
+    layer = build(name, table, **options)
+    x = torch.randn(2, table.n, DIM, dtype=F64)
+    last = table.n - 1
+    x[1, last, 3] = 0
+    spoilt = x.clone().requires_grad_()
+    with torch.no_grad():
+        spoilt[1, last, 3] = bad
+    deaf = ~table.mask[:, last]
+    clean = x.clone()
+    clean[1, last] = 0
+    for context in (nullcontext, definition):
+        with context():
+            y, expected = layer(spoilt), layer(clean)
+        torch.testing.assert_close(y[0], expected[0])
+        torch.testing.assert_close(y[1, deaf], expected[1, deaf])
+        assert y[1, ~deaf].isnan().all()
+        grad, = torch.autograd.grad(y[1, deaf].sum(), spoilt)
+        assert grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", sorted(set(ATTENTION) - ANY_TABLE - {"performer-s2"}))
+def test_places_count_and_not_their_order_in_the_grid(name):
+    """Tokens of a large grid are told apart by where they stand: the four corners are no square of neighbours."""
+    grid = offsets((5, 5))
+    near, far = (build(name, grid.select(tokens)) for tokens in ([6, 7, 11, 17], [0, 4, 20, 24]))
+    for parameter in near.parameters():
+        torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(parameter.numel()))
+    far.load_state_dict(near.state_dict())
+    x = torch.randn(1, 4, DIM, dtype=F64)
+    assert not torch.allclose(near(x), far(x))
+    assert_forms_agree(far, x.requires_grad_())
+    moved = build(name, grid.select([7, 8, 12, 18]))                    # one column to the right
+    moved.load_state_dict(near.state_dict())
+    if name not in ("riemann", "performer-s1"):     # a metric, and an estimate, know places and not offsets alone
+        torch.testing.assert_close(moved(x), near(x))
+
+
+def test_layers_on_the_whole_grid_refuse_some_of_its_tokens():
+    part = offsets((3, 3)).select([0, 4])
+    for name in ("convolution", "performer-s2"):
+        with pytest.raises(ValueError, match="relations must have all cells of a grid"):
+            build(name, part)
+
+
+def test_a_class_that_changes_half_of_what_runs_is_refused():
+    with pytest.raises(TypeError, match="Half changes scores, which the mix of SelfAttention does not run"):
+        class Half(SelfAttention):
+            def scores(self, x):
+                return super().scores(x) + 1
+
+    class Whole(SelfAttention):
+        mix = Attention.mix
+
+        def scores(self, x):
+            return 2 * super().scores(x)
+
+    layer, x = Whole(shared(3), 4, 2).to(F64), torch.randn(1, 3, 4, dtype=F64, requires_grad=True)
+    assert_forms_agree(layer, x)
+    with pytest.raises(TypeError, match="Later changes values, which the mix of Translution"):
+        class Later(Translution):
+            values = SelfAttention.values
 
 
 def test_the_base_class_has_no_equations():

@@ -100,6 +100,21 @@ def test_translution_with_an_absolute_embedding_adds_it_once():
     assert GPT(**TEXT, mixer="absolute-translution").position.shape == (6, 8)
 
 
+@pytest.mark.parametrize("make", [lambda **o: GPT(**{**TEXT, "depth": 3}, **o),
+                                  lambda **o: ViT(**{**SMALL, "depth": 3}, **o)])
+def test_layers_of_a_hybrid_stack_have_options_of_their_own(make):
+    """Two layers know ``form``; an option that both know alike may stand for all of them."""
+    model = make(mixer=["riemann", "gated-bias", "absolute"], dropout=0.5,
+                 options={"riemann": {"form": "covector"}, "gated-bias": {"form": "printed"}})
+    first, second, third = (block.mixer for block in model.blocks)
+    assert (first.form, second.form) == ("covector", "printed")
+    assert {layer.dropout for layer in (first, second, third)} == {0.5}
+    assert model.config.options["riemann"] == {"form": "covector"}
+    assert cost.parameters(model) == cost.parameters(model.config) == cost.count_parameters(model)
+    again = make(mixer=model.config.mixer, **model.config.options)
+    assert again.config == model.config
+
+
 def test_pairs_encoding_has_one_matrix_per_pair():
     assert ViT(**SMALL, encoding="pairs").blocks[0].mixer.query.shape[0] == 25
 
@@ -125,6 +140,10 @@ def test_state_dict_round_trip(tmp_path):
     (lambda: ViT(**SMALL, mixer="value-translution", relative="v"), "relative"),
     (lambda: ViT.named("D/12"), "name"), (lambda: ViT.named("A"), "name"), (lambda: GPT.named("Z"), "name"),
     (lambda: ViT(**SMALL)(torch.zeros(1, 3, 6, 6)), "images"), (lambda: ViT(**SMALL)(torch.zeros(2, 6, 6)), "images"),
+    (lambda: GPT(**TEXT, mixer=["rotary", "riemann"], angles="learned"), "angles is an option of riemann and"),
+    (lambda: GPT(**TEXT, mixer="riemann", options={"rotary": {}}), "options must be those of riemann, got"),
+    (lambda: GPT(**TEXT, mixer="riemann", options={"riemann": {"layout": "half"}}), "layout is not an option"),
+    (lambda: GPT(**TEXT, mixer="riemann", options={"form": "inner"}), "options must give each mixer its own"),
     (lambda: GPT(**TEXT)(torch.zeros(1, 7, dtype=torch.long)), "tokens"),
     (lambda: GPT(**{**TEXT, "context": 0}), "context"), (lambda: GPT(**TEXT, absolut=True), "absolut"),
 ])

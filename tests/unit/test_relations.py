@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.strategies import grids, tables
-from translution_lib import Relations, offsets, pairs, place_cls, shared
+from translution_lib import GPT, Relations, offsets, pairs, place_cls, shared
+from translution_lib.relations import every_offset
+
+ONE = torch.zeros(1, 1, dtype=torch.long)
 
 
 def bounded(low: int, high: int) -> st.SearchStrategy:
@@ -124,10 +127,93 @@ def test_a_causal_prefix_keeps_window_and_clip():
     (lambda: Relations(torch.zeros(2, 2, dtype=torch.long), 2, ("a",)), "labels"),
     (lambda: Relations(torch.full((2, 2), 4), 1, ("a",)), "index"),
     (lambda: Relations(torch.tensor([[0, 0], [-1, -1]]), 1, ("a",)), "row"),
+    (lambda: Relations(torch.zeros(2, 2), 1, ("a",)), "index must be a tensor of integers, got torch.float32"),
+    (lambda: Relations(torch.ones(2, 2, dtype=torch.bool), 2, ("a", "b")), "index must be a tensor of integers"),
+    (lambda: Relations([[0]], 1, ("a",)), "index must be a tensor of integers, got list"),
+    (lambda: Relations(torch.zeros(0, 0, dtype=torch.long), 1, ("a",)), "index"),
+    (lambda: Relations(torch.zeros(0, dtype=torch.long), 1, ("a",)), "index"),
+    (lambda: Relations(ONE, 1, ("a",), ()), "shape"), (lambda: Relations(ONE, 1, ("a",), (0,)), "shape"),
+    (lambda: Relations(ONE, 1, ("a",), (3,)), "positions must say where 1 tokens stand on a grid of 3 cells"),
+    (lambda: Relations(ONE, 1, ("a",), positions=ONE), "positions must be None where shape is None"),
+    (lambda: Relations(ONE, 1, ("a",), (3,), positions=torch.tensor([[0.0]])), "positions must be a tensor of integ"),
+    (lambda: Relations(ONE, 1, ("a",), (3,), positions=torch.tensor([[3]])), "positions must lie on the grid"),
+    (lambda: Relations(ONE, 1, ("a",), (3,), positions=torch.tensor([[-1]])), "positions must lie on the grid"),
+    (lambda: Relations(ONE, 1, ("a",), (3,), positions=torch.tensor([[0, 0]])), "positions must have the shape"),
+    (lambda: Relations(ONE, 1, ("a",), (3,), cls=True, positions=ONE), "positions must have the shape"),
+    (lambda: offsets(3).select([]), "tokens"), (lambda: offsets(3).select([0.5]), "tokens must be integers"),
+    (lambda: offsets(3).select([3]), "tokens must be integers from 0 to 2"),
+    (lambda: offsets(3).select([True, False]), "tokens must be integers"),
+    (lambda: offsets(3, cls=True).select([1, 0]), "tokens must have CLS"),
+    (lambda: offsets(3, causal=True).select([1, 0]), "tokens of a causal table must ascend"),
 ])
 def test_bad_input_is_named(plain_types, call, word):
     with pytest.raises(ValueError, match=word):
         call()
+
+
+@given(tables(), st.data())
+def test_selected_tokens_keep_their_relations_and_places(rel, data):
+    """Against the definition, pair by pair; whoever has a place takes it along."""
+    order = st.permutations(range(rel.n)) if not rel.causal else st.just(range(rel.n))
+    kept = list(data.draw(order))[: data.draw(st.integers(1, rel.n))]
+    kept = sorted(kept) if rel.causal or rel.cls else kept
+    if (rel.index[kept][:, kept] == -1).all(1).any():
+        return
+    part = rel.select(kept)
+    assert part.index.tolist() == [[int(rel.index[i, j]) for j in kept] for i in kept]
+    assert (part.labels, part.shape, part.causal) == (rel.labels, rel.shape, rel.causal)
+    assert part.cls == (rel.cls and 0 in kept)
+    places = [None] * rel.cls + (rel.positions.tolist() if rel.shape else [])
+    assert part.shape is None or part.positions.tolist() == [places[i] for i in kept if places[i] is not None]
+    assert part.whole == (rel.whole and kept == list(range(rel.n)))
+
+
+@given(grids(), st.booleans(), st.data())
+def test_every_offset_of_some_tokens_is_that_of_their_places(shape, cls, data):
+    rel = offsets(shape, cls=cls, clip=1)
+    part = rel.select(sorted(data.draw(st.sets(st.integers(0, rel.n - 1), min_size=1))))
+    full = every_offset(part)
+    places = [None] * part.cls + part.positions.tolist()
+    for (i, p), (j, q) in product(enumerate(places), repeat=2):
+        if p is not None and q is not None:
+            assert full.labels[full.index[i, j]] == tuple(np.subtract(p, q))
+
+
+def test_prefixes_of_some_tokens_of_a_text_know_their_places():
+    part = offsets(9, causal=True).select([1, 4, 6])
+    assert part.for_length(2).positions.tolist() == [[1], [4]] and part.for_length(2).shape == (9,)
+    assert part.for_length(2).index.tolist() == [[0, -1], [3, 0]]
+
+
+def kept_bytes(relations: Relations) -> int:
+    """Bytes of all tensors that a table keeps beside its ids, each storage once."""
+    seen, found, todo = {relations.index.untyped_storage().data_ptr()}, 0, [relations]
+    while todo:
+        one = todo.pop()
+        name = one.untyped_storage().data_ptr() if isinstance(one, torch.Tensor) else id(one)
+        if name in seen:
+            continue
+        seen.add(name)
+        if isinstance(one, torch.Tensor):
+            found += one.untyped_storage().nbytes()
+        elif isinstance(one, (list, tuple)):
+            todo += one
+        elif isinstance(one, dict):
+            todo += one.values()
+        elif type(one).__module__.startswith("translution_lib"):
+            todo += vars(one).values()
+    return found
+
+
+@pytest.mark.parametrize("mixer", ["translution", "key-vector", "lor-translution", "rotary"])
+def test_writing_a_text_keeps_no_table_per_token(mixer):
+    """What a growing text leaves behind is a constant times its table of ids, not a table for each of its tokens."""
+    model, n = GPT(5, 48, 8, 1, 2, 8, mixer=mixer).eval(), 48
+    with torch.no_grad():
+        for length in range(1, n):
+            model(torch.zeros(1, length, dtype=torch.long))
+    tables = [model.relations, getattr(model.blocks[0].mixer, "near", model.relations)]
+    assert max(map(kept_bytes, tables)) <= 4 * model.relations.index.nbytes
 
 
 def test_tables_survive_the_meta_device_and_copies():

@@ -13,7 +13,7 @@ from translution_lib.cost.base import Layer
 from translution_lib.cost.layer import named
 from translution_lib.mixers import mixer_named
 from translution_lib.models import GPT, GPTConfig, ViT, ViTConfig
-from translution_lib.models.blocks import options_of, plain_names
+from translution_lib.models.blocks import options_for, plain_names
 
 Config = ViTConfig | GPTConfig
 NORM = 5
@@ -47,8 +47,7 @@ def layers_of(model: Config | nn.Module) -> list[Layer]:
 
 def _layer(name: str, relations, config: Config) -> Layer:
     mixer_named(name)
-    options = {key: value for key, value in config.options.items() if key in options_of(name)}
-    return named(name, relations, config.dim, config.heads, **options)
+    return named(name, relations, config.dim, config.heads, **options_for(name, config.mixer, config.options))
 
 
 def parameters(model: Config | nn.Module) -> int:

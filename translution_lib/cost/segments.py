@@ -66,7 +66,8 @@ def mixing(config: Config, layer: Layer, batch: int, p: Precision) -> Segment:
         saved += p.copies(layer.weights + layer.output * e * c)
     if p.softmax > p.product and layer.keeps_weights:
         saved += p.softmax * batch * layer.heads * n * n
-    dropout = config.options.get("dropout", 0.0) > 0 and layer.keeps_weights
+    dropout = layer.keeps_weights and any(own.get("dropout", 0.0) for own in (
+        config.options, *(own for own in config.options.values() if isinstance(own, dict))))
     saved += dropout * batch * layer.heads * n * n * (p.product + 1)
     work = layer.work(batch, p.product) + p.stream * batch * n * c + p.copies(layer.weights)
     return Segment(saved, p.weight * (2 * c + layer.parameters), work)

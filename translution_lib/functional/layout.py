@@ -135,9 +135,9 @@ def _make(relations: Relations, device: torch.device, rows: int, parts: int, ste
         whole = sorted((part._replace(rows=sizes[part.rows]) for part in whole), key=lambda part: -part.rows)
     lists = [[part] for part in cut] + _filled(whole, rows, parts)
     inverse = torch.full((relations.n**2 + 1,), -1, device="cpu")
-    chunks, made = [], 0
+    chunks, made, tokens = [], 0, relations.sorted_pairs
     for k, members in enumerate(lists):
-        chunk = _chunk(relations, members, k < len(cut))
+        chunk = _chunk(relations.n, tokens, members, k < len(cut))
         inverse[chunk.flat] = made + torch.arange(len(chunk.flat), device="cpu")
         made += len(chunk.flat)
         chunks.append(_on(chunk, device))
@@ -193,14 +193,14 @@ def _filled(parts: list[Part], rows: int, most: int) -> list[list[Part]]:
     return lists
 
 
-def _chunk(relations: Relations, parts: list[Part], cut: bool) -> Chunk:
+def _chunk(n: int, tokens: tuple[Tensor, Tensor], parts: list[Part], cut: bool) -> Chunk:
     ids, first, pairs, sizes = (torch.tensor(column, device="cpu") for column in zip(*parts, strict=True))
-    ends, n = sizes.cumsum(0), relations.n
+    ends = sizes.cumsum(0)
     part = torch.arange(len(parts), device="cpu").repeat_interleave(sizes)
     rank = torch.arange(len(part), device="cpu") - (ends - sizes)[part]
     filled = rank < pairs[part]
     pair = torch.where(filled, first[part] + rank, 0)
-    i, j = (tokens[pair] for tokens in relations.sorted_pairs)
+    i, j = (side[pair] for side in tokens)
     queries, keys, flat = (torch.where(filled, t, none) for t, none in ((i, n), (j, n), (i * n + j, n * n)))
     names = slice(int(ids[0]), int(ids[-1]) + 1) if bool((ids.diff() == 1).all()) else ids
     return Chunk(names, cut, _runs(parts), ends.to(torch.int32), queries, keys, flat, _owners(queries, n),

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from translution_lib.functional.attention import masked_softmax
 from translution_lib.functional.checks import check_heads, check_sizes, check_tokens
+from translution_lib.functional.masks import apart
 from translution_lib.functional.translution import scores_definition, values_definition
 from translution_lib.mixers.init import linear_bound, uniform
 from translution_lib.relations import Relations
@@ -62,6 +63,20 @@ class Attention(nn.Module):
             raise ValueError(f"output must be True where heads · head_dim = {self.inner} differs from dim = {dim}")
         self.output = nn.Linear(self.inner, dim) if output else nn.Identity()
 
+    def __init_subclass__(cls, **options) -> None:
+        """Refuse a class that changes an equation and inherits a fast form that does not run it.
+
+        Raises:
+            TypeError: ``scores``, ``weights`` or ``values`` of its own below the class whose ``mix`` would run.
+        """
+        super().__init_subclass__(**options)
+        fast = next(k for k, kind in enumerate(cls.__mro__) if "mix" in vars(kind))
+        if cls.__mro__[fast] is not Attention:
+            for kind in cls.__mro__[:fast]:
+                for name in {"scores", "weights", "values"} & vars(kind).keys():
+                    raise TypeError(f"{cls.__name__} changes {name}, which the mix of {cls.__mro__[fast].__name__} "
+                                    "does not run: write a mix as well, or take mix = Attention.mix")
+
     def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
         """Return the scaled scores a_ij of all pairs, before the mask, by the literal equation."""
         raise NotImplementedError
@@ -82,8 +97,11 @@ class Attention(nn.Module):
     def forward(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
         """Mix the tokens: attention, then the output map."""
         self.check(x)
-        mixed = self.values(self.dropped(self.weights(x)), x) if _literal.get() else self.mix(x)
-        return self.output(mixed)
+        relations = self.relations_for(x)
+        return self._run(x) if relations.complete else apart(self._run, x, relations.mask_on(x.device))
+
+    def _run(self, x: Tensor) -> Tensor:
+        return self.output(self.values(self.dropped(self.weights(x)), x) if _literal.get() else self.mix(x))
 
     @property
     def steady(self) -> bool:

@@ -18,8 +18,8 @@ class Convolution(nn.Module):
     """A sum over kernel taps on the grid of a relation table, b n c -> b n c, then the output map.
 
     Args:
-        relations: a table with a grid and without a CLS token; only its grid and its causality are read. A causal
-            table gives the causal convolution, whose taps reach back only.
+        relations: a table with all cells of a grid and without a CLS token; only its grid and its
+            causality are read. A causal table gives the causal convolution, whose taps reach back only.
         dim: channels C of the tokens.
         heads: only 1, since a convolution has no heads; it is there so that all mixers are built alike.
         kernel_size: side of the kernel, or one side per dimension.
@@ -32,9 +32,9 @@ class Convolution(nn.Module):
     def __init__(self, relations: Relations, dim: int, heads: int = 1, *, kernel_size: int | Sequence[int] = 3,
                  output: bool = True) -> None:
         super().__init__()
-        if relations.shape is None or relations.cls:
-            raise ValueError("relations must have a grid and no CLS token: a convolution has no rule for a token "
-                             f"without a position, got {relations!r}")
+        if relations.shape is None or not relations.whole or relations.cls:
+            raise ValueError("relations must have all cells of a grid and no CLS token: a convolution has no rule for "
+                             f"a token without a position (a ViT with pool=\"mean\" has none), got {relations!r}")
         sides = [kernel_size] * len(relations.shape) if isinstance(kernel_size, int) else list(kernel_size)
         check_sizes(dim=dim, **{f"kernel_size[{a}]": k for a, k in enumerate(sides)})
         if len(sides) != len(relations.shape):

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from translution_lib.mixers.attention import Attention
-from translution_lib.relations import MASKED, Relations, offsets
+from translution_lib.relations import Relations
 
 
 class NoTranslution(ValueError):
@@ -131,19 +131,6 @@ def for_relations(table: Tensor, relations: Relations) -> Tensor:
     """Give a table of offsets (m, …) zero rows for the relations of a CLS token: (r, …)."""
     table = table.detach()
     return torch.cat([table, table.new_zeros(relations.count - table.shape[0], *table.shape[1:])])
-
-
-def every_offset(relations: Relations) -> Relations:
-    """Return the table of the same pairs, with the same mask, in which every offset has a relation of its own.
-
-    Raises:
-        ValueError: a table without a grid.
-    """
-    if relations.shape is None:
-        raise ValueError(f"relations must have a grid, got {relations!r}")
-    full = offsets(relations.shape, cls=relations.cls, causal=relations.causal)
-    index = full.index.masked_fill(~relations.mask, MASKED)
-    return Relations(index, full.count, full.labels, full.shape, full.cls, full.causal)
 
 
 def _identity(size: int, like: Tensor) -> Tensor:

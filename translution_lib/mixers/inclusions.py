@@ -17,7 +17,7 @@ from translution_lib.mixers.attention import SelfAttention
 from translution_lib.mixers.bilinear import BilinearAttention
 from translution_lib.mixers.convert import factors
 from translution_lib.mixers.convolution import Convolution
-from translution_lib.mixers.factors import Factors, NoTranslution, by_head, every_offset, for_relations, plain
+from translution_lib.mixers.factors import Factors, NoTranslution, by_head, for_relations, plain
 from translution_lib.mixers.gated import GatedPositionalAttention
 from translution_lib.mixers.general import GeneralTranslution
 from translution_lib.mixers.lor import LoRTranslution
@@ -30,7 +30,7 @@ from translution_lib.mixers.rotary_translution import RotaryTranslution
 from translution_lib.mixers.scalar import ScalarBias
 from translution_lib.mixers.translution import Translution, ValueTranslution
 from translution_lib.mixers.vector import RelativeKeyVector, RelativeValueVector, RelativeVectors
-from translution_lib.relations import offsets
+from translution_lib.relations import every_offset, offsets
 
 
 @factors.register(SelfAttention)

@@ -101,6 +101,8 @@ class PerformerS2(Performer):
     def __init__(self, relations: Relations, dim: int, heads: int, *, clip: int = 6, signed: bool = False,
                  corner: str | None = None, **options) -> None:
         shape = grid_of(relations)
+        if not relations.whole:
+            raise ValueError(f"relations must have all cells of a grid: sums run over balls of it, got {relations!r}")
         check_sizes(clip=clip, heads=heads)
         if heads % 2:
             raise ValueError(f"heads must be even: one half reads content, the other distances, got {heads}")

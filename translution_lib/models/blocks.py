@@ -3,7 +3,7 @@
 Source: seed 000, Table 1; chapter "What it costs".
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from inspect import signature
@@ -97,24 +97,63 @@ def mixer_names(mixer: str | Sequence[str], depth: int) -> tuple[str, ...]:
 
 
 def make_blocks(names: Sequence[str], relations: Relations, dim: int, heads: int, ff: int,
-                options: dict) -> nn.Sequential:
+                options: Mapping[str, Any]) -> nn.Sequential:
     """Return a stack of blocks, one per mixer name.
 
     The absolute embedding of the mixers of ``ABSOLUTE`` belongs to the model, which adds it once; its layers are the
-    plain ones. In a hybrid stack every option goes to the layers that know it.
+    plain ones. ``options`` are read by :func:`options_for`.
     """
     check_sizes(dim=dim, heads=heads, ff=ff)
-    plain = plain_names(names)
-    return nn.Sequential(*(Block(_make(name, relations, dim, heads, options, plain), dim, ff) for name in plain))
+    made = (mixer_named(name)(relations, dim=dim, heads=heads, **options_for(name, names, options))
+            for name in plain_names(names))
+    return nn.Sequential(*(Block(mixer, dim, ff) for mixer in made))
 
 
-def _make(name: str, relations: Relations, dim: int, heads: int, options: dict, names: Sequence[str]) -> nn.Module:
-    known = options_of(name)
-    strangers = [key for key in options if not any(key in options_of(other) for other in names)]
-    if strangers:
-        raise ValueError(f"{strangers[0]} is not an option of {', '.join(sorted(set(names)))}; "
-                         f"{name} knows {sorted(known)}")
-    return mixer_named(name)(relations, dim=dim, heads=heads, **{k: v for k, v in options.items() if k in known})
+def joined_options(named: Mapping[str, Mapping[str, Any]] | None, flat: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of all layers as a configuration keeps them: flat ones, and those of a mixer under its name.
+
+    Raises:
+        ValueError: options by name that are not mappings.
+    """
+    named = {} if named is None else named
+    if not isinstance(named, Mapping) or not all(isinstance(own, Mapping) for own in named.values()):
+        raise ValueError(f"options must give each mixer its own, {{name: {{option: value}}}}, got {named!r}")
+    return {**flat, **{name: dict(own) for name, own in named.items()}}
+
+
+def options_for(name: str, names: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of one layer of a stack: the flat ones that it knows, and those under its name.
+
+    Raises:
+        ValueError: a flat option that no layer knows, or that means something else in another layer of the stack; a
+            name of no layer, an option that its layer does not know.
+    """
+    plain = sorted(set(plain_names(names)))
+    by_name = {key: own for key, own in options.items() if isinstance(own, Mapping)}
+    for key, own in by_name.items():
+        mixer = ABSOLUTE.get(key, key)
+        if mixer not in plain:
+            raise ValueError(f"options must be those of {', '.join(plain)}, got options of {key!r}")
+        for option in own.keys() - options_of(mixer):
+            raise ValueError(f"{option} is not an option of {mixer}, which knows {sorted(options_of(mixer))}")
+    flat = {key: value for key, value in options.items() if key not in by_name}
+    for key in flat:
+        owners = [other for other in plain if key in options_of(other)]
+        if not owners:
+            raise ValueError(f"{key} is not an option of {', '.join(plain)}; "
+                             f"{name} knows {sorted(options_of(name))}")
+        if len({_owner(other, key) for other in owners}) > 1:
+            raise ValueError(f"{key} is an option of {' and of '.join(owners)}, which may differ: give each its own, "
+                             f"options={{{owners[0]!r}: {{{key!r}: …}}}}")
+    mine = {key: value for key, value in flat.items() if key in options_of(name)}
+    return mine | {option: value for key, own in by_name.items() if ABSOLUTE.get(key, key) == name
+                   for option, value in own.items()}
+
+
+def _owner(name: str, option: str) -> type:
+    """Return the class that takes an option of a mixer."""
+    made: Any = mixer_named(name)
+    return next(kind for kind in getattr(made, "func", made).__mro__ if option in _keywords(kind))
 
 
 def options_of(name: str) -> set[str]:
@@ -124,6 +163,10 @@ def options_of(name: str) -> set[str]:
     """
     made: Any = mixer_named(name)
     fixed = {"absolute", *getattr(made, "keywords", ()), *getattr(made, "fixed_options", ())}
-    classes = [c for c in getattr(made, "func", made).__mro__ if "__init__" in vars(c) and issubclass(c, nn.Module)]
-    keywords = {p.name for c in classes for p in signature(c.__init__).parameters.values() if p.kind is p.KEYWORD_ONLY}
-    return keywords - fixed
+    return {option for kind in getattr(made, "func", made).__mro__ for option in _keywords(kind)} - fixed
+
+
+def _keywords(kind: type) -> set[str]:
+    if "__init__" not in vars(kind) or not issubclass(kind, nn.Module):
+        return set()
+    return {p.name for p in signature(kind.__init__).parameters.values() if p.kind is p.KEYWORD_ONLY}

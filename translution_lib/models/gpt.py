@@ -1,6 +1,6 @@
 """A causal language model with any mixer. Source: seed 000, section 4.2 and appendix C; chapter "What it costs"."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -12,6 +12,7 @@ from translution_lib.models.blocks import (
     ABSOLUTE,
     architecture,
     check_flag,
+    joined_options,
     make_blocks,
     mixer_names,
     run_blocks,
@@ -74,17 +75,19 @@ class GPT(nn.Module):
         bucket_offsets: offsets share parameters by so many logarithmic buckets, T5's
             (:func:`~translution_lib.bucketed`); by default every offset has its own.
         bucket_distance: from here on all offsets share the last bucket; by default the context.
-        options: further options of the mixer.
+        options: options of the mixers by their names, for a hybrid stack: {"riemann": {"form": "inner"}}.
+        flat: further options of the mixer, such as ``relative_dim=8``.
 
     Raises:
         ValueError: sizes that are not positive integers, an unknown mixer, a rule for offsets beyond a reach that is
-            not given, or for buckets that are not, options that no layer knows.
+            not given, or for buckets that are not, options that no layer knows or that two different layers of a
+            hybrid stack share.
     """
 
     def __init__(self, vocabulary: int, context: int, dim: int, depth: int, heads: int, ff: int,
                  mixer: str | Sequence[str] = "translution", absolute: bool | None = None, checkpoint: bool = False,
                  reach: int | None = None, beyond: str = "clip", bucket_offsets: int | None = None,
-                 bucket_distance: int | None = None, **options) -> None:
+                 bucket_distance: int | None = None, options: Mapping[str, Mapping] | None = None, **flat) -> None:
         super().__init__()
         check_sizes(vocabulary=vocabulary, context=context, dim=dim, depth=depth,
                     **({} if reach is None else {"reach": reach}))
@@ -98,9 +101,9 @@ class GPT(nn.Module):
             raise ValueError(f"bucket_distance must be None where there are no buckets, got {bucket_distance}")
         if bucket_offsets is not None and bucket_distance is None:      # kept, so that a longer copy means the same
             bucket_distance = max(context, bucket_offsets // 2 + 1)
-        names = mixer_names(mixer, depth)
+        names, options = mixer_names(mixer, depth), joined_options(options, flat)
         absolute = bool(ABSOLUTE.keys() & set(names)) if absolute is None else absolute
-        self.config = GPTConfig(vocabulary, context, dim, depth, heads, ff, names, absolute, dict(options), checkpoint,
+        self.config = GPTConfig(vocabulary, context, dim, depth, heads, ff, names, absolute, options, checkpoint,
                                 reach, beyond, bucket_offsets, bucket_distance)
         self.relations = self.config.relations()
         self.embedding = nn.Embedding(vocabulary, dim)

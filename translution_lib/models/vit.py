@@ -1,6 +1,6 @@
 """A vision transformer with any mixer. Source: seed 000, section 4.1 and Table 1; chapter "What it costs"."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -13,6 +13,7 @@ from translution_lib.models.blocks import (
     ABSOLUTE,
     architecture,
     check_flag,
+    joined_options,
     make_blocks,
     mixer_names,
     run_blocks,
@@ -97,19 +98,21 @@ class ViT(nn.Module):
             direction).
         window: a patch attends to no patch more than so many rows or columns away; CLS is never masked.
         embedding: the embedding of places, where there is one: "learned", or "sinusoidal" (fixed, CLS at zero).
-        options: further options of the mixer, such as ``relative_dim=8``.
+        options: options of the mixers by their names, for a hybrid stack: {"riemann": {"form": "inner"}}.
+        flat: further options of the mixer, such as ``relative_dim=8``.
 
     Raises:
         ValueError: sizes that do not fit, an unknown mixer, pool, encoding or embedding, sinusoids where no embedding
             is added, offsets to clip where relations are pairs, offsets to clip and to put in buckets, a rule for
-            buckets where there are none, a place for CLS where there is none, options that no layer knows.
+            buckets where there are none, a place for CLS where there is none, options that no layer knows or that
+            two different layers of a hybrid stack share.
     """
 
     def __init__(self, image_size: int, patch_size: int, channels: int, classes: int, dim: int, depth: int, heads: int,
                  ff: int, mixer: str | Sequence[str] = "translution", pool: str = "cls", absolute: bool | None = None,
                  encoding: str = "relative", checkpoint: bool = False, clip_offsets: int | None = None,
                  bucket_offsets: int | None = None, bucket_by: str = "axis", window: int | None = None,
-                 embedding: str = "learned", **options) -> None:
+                 embedding: str = "learned", options: Mapping[str, Mapping] | None = None, **flat) -> None:
         super().__init__()
         check_sizes(image_size=image_size, patch_size=patch_size, channels=channels, classes=classes, depth=depth)
         if image_size % patch_size:
@@ -123,12 +126,12 @@ class ViT(nn.Module):
             raise ValueError(f"bucket_by must be 'axis' where there are no buckets, got {bucket_by!r}")
         if encoding == "placed" and pool != "cls":
             raise ValueError(f'encoding "placed" needs pool "cls", got {pool!r}')
-        names = mixer_names(mixer, depth)
+        names, options = mixer_names(mixer, depth), joined_options(options, flat)
         absolute = bool(ABSOLUTE.keys() & set(names)) if absolute is None else absolute
         if embedding != "learned" and not absolute:
             raise ValueError(f"embedding must be 'learned' where no embedding is added, got {embedding!r}")
         self.config = ViTConfig(image_size, patch_size, channels, classes, dim, depth, heads, ff, names, pool,
-                                absolute, encoding, dict(options), checkpoint, clip_offsets, bucket_offsets, bucket_by,
+                                absolute, encoding, options, checkpoint, clip_offsets, bucket_offsets, bucket_by,
                                 window, embedding)
         self.relations = self.config.relations()
         pixels = channels * patch_size ** 2
