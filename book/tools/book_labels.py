@@ -49,7 +49,7 @@ def link_docstring(app: Sphinx, what: str, name: str, obj: object, options: obje
     aliases(app.env)[real_name(obj)] = name
     text = "\n".join(lines)
     if what == "class" and not CHAPTERS.search(text):
-        text += "".join(f"\n\nSee {found}." for found in CHAPTERS.findall(module_docstring(obj))[:1])
+        text += "".join(f"\n\nSee c{found[1:]}." for found in CHAPTERS.findall(module_docstring(obj))[:1])
     text = LABEL_LINE.sub(lambda match: f"In the book: {match[1]}.", text)
     text = CHAPTERS.sub(lambda match: re.sub(r'"([^"]+)"', chapter_link, match[0]), text)
     text = re.sub(rf"\(({LABEL.pattern})\)", r"\1", text)  # the number of an equation brings its own brackets

@@ -1,6 +1,6 @@
 """Labelled pictures that are read and decoded when they are asked for; no picture stays in memory.
 
-Pictures differ in size, so the cut to one size happens here, on the CPU.
+Pictures differ in size, so the cut to one size happens here, on the CPU. Chapter "ImageNet".
 """
 
 import math
