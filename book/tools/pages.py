@@ -16,7 +16,7 @@ PACKAGES = {"translution_lib": ROOT, "translution_runs": ROOT / "notebooks", "tr
 LABEL = re.compile(r"(?<![\w#`-])(?:eq|thm)-[a-z0-9]+(?:-[a-z0-9]+)*")
 LABEL_LINE = re.compile(r"^[ \t]*Label: ([^.]*)\.$", re.MULTILINE)
 """The last line of a docstring, or the last two: which equations and theorems this is."""
-CHAPTERS = re.compile(r'\b[Cc]hapters?\s+"[^"]+"(?:(?:,|,?\s+and)\s+"[^"]+")*')
+CHAPTERS = re.compile(r'\b[Cc]hapter(?:s\s+"[^"]+"(?:(?:,|,?\s+and)\s+"[^"]+")*|\s+"[^"]+")')
 
 
 @dataclass(frozen=True)
