@@ -31,6 +31,8 @@ def merge(relations: Relations, group: Callable[[Offset], Hashable]) -> Relation
 
     Raises:
         ValueError: a table without a grid, such as ``pairs(n)`` or ``shared(n)``: its relations are not offsets.
+
+    Label: eq-sharing-merge, thm-sharing-lost.
     """
     if relations.shape is None:
         raise ValueError(f"relations must be a table of offsets, as offsets(shape) makes it, got {relations!r}")
@@ -62,6 +64,8 @@ def bucketed(relations: Relations, buckets: int, *, max_distance: int | None = N
 
     Raises:
         ValueError: a table without a grid, buckets or a max_distance that do not fit, an unknown ``by``.
+
+    Label: eq-sharing-buckets.
     """
     if by not in BUCKETS_BY:
         raise ValueError(f"by must be one of {BUCKETS_BY}, got {by!r}")
@@ -87,6 +91,8 @@ def t5_buckets(delta: Int[Tensor, "m"], num_buckets: int = 32, max_distance: int
 
     Raises:
         ValueError: num_buckets that is not a multiple of 2 (causal) or of 4, or max_distance not above the near ones.
+
+    Label: eq-scalars-t5.
     """
     _check_integers(num_buckets=num_buckets, max_distance=max_distance)
     if num_buckets % (2 if causal else 4):

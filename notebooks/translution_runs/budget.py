@@ -28,13 +28,15 @@ def model_of(config: AnyConfig) -> ModelConfig:
 
 
 def operations(config: AnyConfig, model: ModelConfig | None = None) -> float:
-    """Floating-point operations of a run, a multiply–add counted as two (eq-cluster-hours).
+    """Floating-point operations of a run, a multiply–add counted as two.
 
     By closed formula; those of a baseline's forward run are counted.
 
     Args:
         config: the run.
         model: of the run, where the caller has it.
+
+    Label: eq-cluster-hours.
     """
     model = model or model_of(config)
     macs = baseline_macs(config) if isinstance(model, BaselineConfig) else cost.macs_products(model)
@@ -52,7 +54,7 @@ def hours(config: AnyConfig, rate: float, model: ModelConfig | None = None) -> f
 
 
 def pictures_per_second(rate: float, reading: float, model: ViTConfig) -> float:
-    """How many pictures a second a training takes that reads ahead (eq-imagenet-pipeline): the slower part decides.
+    """How many pictures a second a training takes that reads ahead: the slower part decides.
 
     Args:
         rate: operations a second that the devices sustain together.
@@ -61,13 +63,15 @@ def pictures_per_second(rate: float, reading: float, model: ViTConfig) -> float:
 
     Raises:
         ValueError: a rate that is not positive.
+
+    Label: eq-imagenet-pipeline.
     """
     require_positive(rate=rate, reading=reading)
     return min(reading, rate / (2.0 * PASSES * cost.macs_products(model)))
 
 
 def expected_time(interval: float, save: float, between: float, restart: float = 0.0) -> float:
-    """Mean time until a piece of work is done and saved, where kills come at random (eq-cluster-time).
+    """Mean time until a piece of work is done and saved, where kills come at random.
 
     All times are in one unit.
 
@@ -79,6 +83,8 @@ def expected_time(interval: float, save: float, between: float, restart: float =
 
     Raises:
         ValueError: an interval or mean time that is not positive, a negative duration.
+
+    Label: eq-cluster-time.
     """
     require_positive(interval=interval, between=between)
     if min(save, restart) < 0:
@@ -87,10 +93,12 @@ def expected_time(interval: float, save: float, between: float, restart: float =
 
 
 def best_interval(save: float, between: float) -> float:
-    """The work between two checkpoints that loses least time (thm-cluster-interval).
+    """The work between two checkpoints that loses least time.
 
     Raises:
         ValueError: a time that is not positive.
+
+    Label: thm-cluster-interval.
     """
     require_positive(save=save, between=between)
     low, high = 0.0, min(1.0, sqrt(2 * save / between))  # in units of `between`; Young's formula is the upper end
@@ -116,10 +124,12 @@ class Placed:
 
 
 def schedule(durations: Sequence[float], workers: int) -> list[Placed]:
-    """Each run in turn on the worker that is free first, as the scheduler hands them out (thm-cluster-makespan).
+    """Each run in turn on the worker that is free first, as the scheduler hands them out.
 
     Raises:
         ValueError: no worker, a negative duration.
+
+    Label: thm-cluster-makespan.
     """
     if workers < 1 or min(durations, default=0) < 0:
         raise ValueError(f"workers, durations: got {workers} and {min(durations, default=0)}, expected ≥ 1 and ≥ 0")

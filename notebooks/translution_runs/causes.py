@@ -90,7 +90,10 @@ class Scene:
         return (corners.repeat_interleave(2, 1) + (whole if boxes is None else boxes)) // self.patch
 
     def span(self, corners: Int64[Tensor, "n 2"], boxes: Int64[Tensor, "#n 4"] | None = None) -> Int64[Tensor, "n 2"]:
-        """How many patches an image touches, per axis; `boxes` as for `cover`."""
+        """How many patches an image touches, per axis; `boxes` as for `cover`.
+
+        Label: eq-static-span.
+        """
         touched = self.cover(corners, boxes)
         return touched[:, 1::2] - touched[:, ::2] + 1
 
@@ -101,6 +104,8 @@ class Scene:
 
         A query on the patches u … v of g along an axis meets the offsets u − g + 1 … v. What is met in the centre is
         taken over all images, the whole image of `image` pixels.
+
+        Label: eq-equivariance-seen.
         """
         first, last = self.cover(torch.tensor([[self.centre, self.centre]]))[0, :2].tolist()
         touched, g = self.cover(corners, boxes), self.grid
@@ -183,6 +188,8 @@ def shares(neither: float, first: float, second: float, both: float) -> tuple[fl
     Each factor's contribution is the mean of its effect without and with the other one (Shapley's value for two
     players), so the two contributions sum to both − neither. The third number, the interaction, is
     both − first − second + neither: zero where the effects add up.
+
+    Label: eq-static-shares.
     """
     one = ((first - neither) + (both - second)) / 2
     other = ((second - neither) + (both - first)) / 2

@@ -1,4 +1,7 @@
-"""Checkpoints let a killed run go on; one that was damaged is never taken for one that is sound."""
+"""Checkpoints let a killed run go on; one that was damaged is never taken for one that is sound.
+
+Chapter "From laptop to cluster".
+"""
 
 import hashlib
 import re

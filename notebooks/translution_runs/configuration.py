@@ -1,4 +1,7 @@
-"""What every experiment's configuration does: checked once, then fixed."""
+"""What every experiment's configuration does: checked once, then fixed.
+
+Chapter "From laptop to cluster".
+"""
 
 import hashlib
 import json

@@ -1,4 +1,7 @@
-"""Parameters of the image classification experiment, and the model they describe."""
+"""Parameters of the image classification experiment, and the model they describe.
+
+Chapter "Static and dynamic MNIST".
+"""
 
 from typing import ClassVar, Literal
 

@@ -18,6 +18,8 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tu
 
     Raises:
         ValueError: no trials, more successes than trials, or a confidence outside (0, 1).
+
+    Label: eq-performers-wilson.
     """
     if not 0 <= successes <= trials or trials == 0:
         raise ValueError(f"successes: got {successes} of {trials} trials, expected 0 to trials, and at least one trial")
@@ -57,6 +59,8 @@ def student_quantile(p: float, degrees: int) -> float:
 
     Raises:
         ValueError: p outside [½, 1), or no degrees of freedom.
+
+    Label: eq-ledger-three.
     """
     if not 0.5 <= p < 1:
         raise ValueError(f"p must be at least 0.5 and below 1, got {p!r}")

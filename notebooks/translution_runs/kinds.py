@@ -1,6 +1,7 @@
 """The kinds of experiments: for each its parameters, its notebook, and how its data are read, trained on and tested.
 
 Everything else, from the loop of the training to the tables, is the same for all of them.
+Chapter "From laptop to cluster".
 """
 
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""Parameters of the language modelling experiment, and the model they describe."""
+"""Parameters of the language modelling experiment, and the model they describe.
+
+Chapter "Language models".
+"""
 
 from dataclasses import asdict
 from typing import Any, Literal

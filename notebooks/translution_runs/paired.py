@@ -4,12 +4,14 @@ from math import sqrt
 
 
 def disagreement(one: float, other: float) -> tuple[float, float]:
-    """The smallest and the largest share of images on which exactly one of two models is right (thm-imagenet-paired).
+    """The smallest and the largest share of images on which exactly one of two models is right.
 
     With accuracies p and q it lies from ``|p − q|`` to ``min(p + q, 2 − p − q)``, and both ends are possible.
 
     Raises:
         ValueError: an accuracy outside [0, 1].
+
+    Label: thm-imagenet-paired.
     """
     if not (0 <= one <= 1 and 0 <= other <= 1):
         raise ValueError(f"one, other: got {one} and {other}, expected accuracies from 0 to 1")
@@ -17,7 +19,7 @@ def disagreement(one: float, other: float) -> tuple[float, float]:
 
 
 def deviations(one: float, other: float, images: int) -> tuple[float, float]:
-    """The smallest and the largest standard error of the difference of two accuracies (thm-imagenet-paired).
+    """The smallest and the largest standard error of the difference of two accuracies.
 
     If m is the share of images on which exactly one is right and d = p − q, the standard error is sqrt((m − d²)/n),
     from which McNemar's test is made. It answers for the choice of the test images, not for that of the training seed.
@@ -29,6 +31,8 @@ def deviations(one: float, other: float, images: int) -> tuple[float, float]:
 
     Raises:
         ValueError: an accuracy outside [0, 1], or no image.
+
+    Label: thm-imagenet-paired.
     """
     if images < 1:
         raise ValueError(f"images: got {images}, expected at least 1")

@@ -1,4 +1,7 @@
-"""The cells of the papers' tables. Source: seed 000, Tables 2–8, 10, 11; seed 002, Table 1; seed 003, Table 1."""
+"""The cells of the papers' tables. Source: seed 000, Tables 2–8, 10, 11; seed 002, Table 1; seed 003, Table 1.
+
+Chapter "The ledger".
+"""
 
 import csv
 from dataclasses import dataclass

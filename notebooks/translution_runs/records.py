@@ -1,6 +1,7 @@
 """Run records: written whole and last, with what a table needs to say where it is from.
 
 A run writes a file of its own; `grids.gathering` makes a line of it, and `reading` finds either.
+Chapter "From laptop to cluster".
 """
 
 import json

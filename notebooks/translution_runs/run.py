@@ -1,4 +1,7 @@
-"""One run of an experiment, from its parameters to its record."""
+"""One run of an experiment, from its parameters to its record.
+
+Chapter "From laptop to cluster".
+"""
 
 import json
 import threading

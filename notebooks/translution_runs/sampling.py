@@ -23,6 +23,8 @@ def generate(
 
     Raises:
         ValueError: no token to begin with, a negative count, a temperature that is not above 0.
+
+    Label: thm-language-temperature.
     """
     if not len(start) or count < 0 or not temperature > 0:
         raise ValueError(f"start, count, temperature: got {len(start)} tokens, {count} and {temperature}, expected at "

@@ -2,6 +2,7 @@
 
 Dask hands out runs and hands them out again; everything else is in the folder of results that all workers share. A
 record ends a run, a lock lets one process at a time work on it, and a checkpoint lets the next one go on.
+Chapter "From laptop to cluster".
 """
 
 import logging

@@ -19,5 +19,8 @@ def generator(seed: int, *names: str | int) -> torch.Generator:
 
 
 def order(seed: int, count: int, epoch: int) -> Int64[Tensor, " count"]:
-    """The numbers of so many examples in the order in which an epoch takes them (eq-imagenet-order)."""
+    """The numbers of so many examples in the order in which an epoch takes them.
+
+    Label: eq-imagenet-order.
+    """
     return torch.randperm(count, generator=generator(seed, "order", epoch))

@@ -1,4 +1,7 @@
-"""Interrupts and requests to end, answered after the step that is running."""
+"""Interrupts and requests to end, answered after the step that is running.
+
+Chapter "From laptop to cluster".
+"""
 
 import signal
 import threading

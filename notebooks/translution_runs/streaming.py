@@ -52,6 +52,8 @@ class StreamedBatches:
         config: the run's parameters.
         images: the training set.
         epoch: from 0.
+
+    Label: thm-imagenet-resume.
     """
 
     def __init__(self, config: ImageClassificationConfig, images: LazyImages, epoch: int) -> None:

@@ -1,4 +1,7 @@
-"""Tables of results for pages, made of run records, with a line that says where each number is from."""
+"""Tables of results for pages, made of run records, with a line that says where each number is from.
+
+Chapter "Static and dynamic MNIST".
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

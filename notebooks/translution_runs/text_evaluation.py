@@ -87,6 +87,8 @@ def summarise(
         ratio: characters that a token stands for.
         quarters: parts of a window whose mean loss is told apart.
         way: as `lengths.how` says.
+
+    Label: eq-language-perplexity, eq-language-bits, thm-language-blocks.
     """
     means = losses.reshape(-1, block).mean(1).tolist()
     loss, error, (low, high) = mean_interval(means, CONFIDENCE)

@@ -6,6 +6,7 @@ card, and each of them imports the library once. The longest runs come first, am
     python -m translution_runs.together
 
 is a worker. It reads a run a line from standard input, and writes what became of it, a line each, to standard output.
+Chapter "From laptop to cluster".
 """
 
 import gc

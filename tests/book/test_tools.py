@@ -4,7 +4,18 @@ import nbformat
 import pytest
 from execute import merge_streams, normalise, stored_form
 from nbclient.exceptions import CellExecutionError
-from pages import asserts, checked, claims, directives, equations
+from pages import (
+    LABEL,
+    LABEL_LINE,
+    Statement,
+    asserts,
+    checked,
+    claims,
+    directives,
+    equations,
+    page_titled,
+    statements,
+)
 
 PROSE = """
 $$ a = b $$ (eq-dollar)
@@ -50,6 +61,27 @@ text
 def test_labels_are_found_in_every_spelling():
     assert equations(PROSE) == ["eq-dollar", "eq-lines", "eq-directive"]
     assert claims(PROSE) == ["thm-one", None]
+
+
+def test_statements_have_the_name_of_a_theorem_or_of_the_section():
+    found = statements("# Page\n## Section\n" + PROSE)
+    assert found[:3] == [Statement(label, "Section") for label in ("eq-dollar", "eq-lines", "eq-directive")]
+    assert found[3:] == [Statement("thm-one", "Title")]
+
+
+def test_labels_are_found_in_docstrings():
+    text = "As eq-one, not `eq-two` nor #thm-three.\n\nLabel: eq-four,\nthm-five-six."
+    assert LABEL.findall(text) == ["eq-one", "eq-four", "thm-five-six"]
+    assert LABEL_LINE.findall(text) == ["eq-four,\nthm-five-six"]
+
+
+def test_a_title_may_lack_its_end():
+    assert page_titled("The\noperator") is page_titled("The operator")
+    assert page_titled("The taxonomy") is page_titled("The taxonomy theorem")
+    assert page_titled("RiemannFormer").name.endswith("/riemannformer")
+    for words in ("The", "The opera"):
+        with pytest.raises(ValueError, match="chapter must be"):
+            page_titled(words)
 
 
 def test_exercises_and_solutions_are_found():

@@ -102,7 +102,10 @@ class Layer:
         return 0
 
     def kept(self, batch: int, itemsize: int, form: str = "fast") -> int:
-        """Numbers per sample of the projected pairs that the fast form keeps for backward."""
+        """Numbers per sample of the projected pairs that the fast form keeps for backward.
+
+        Label: eq-fit-recompute.
+        """
         sides, width = self.projected
         scores, values = sum(letter in sides for letter in "qk"), "v" in sides
         size = self.attended * batch * width * itemsize

@@ -11,7 +11,10 @@ from translution_lib.cost.kinds import SelfAttentionLayer
 
 @dataclass(frozen=True)
 class VectorLayer(SelfAttentionLayer):
-    """Relative vectors: ``sides`` of "kv" have one of m ``vectors`` per offset, for all heads together or shared."""
+    """Relative vectors: ``sides`` of "kv" have one of m ``vectors`` per offset, for all heads together or shared.
+
+    Label: eq-vectors-cost, eq-vectors-parameters.
+    """
 
     sides: str = "kv"
     vectors: int = 0
@@ -57,7 +60,10 @@ class VectorLayer(SelfAttentionLayer):
 
 @dataclass(frozen=True)
 class ScalarBiasLayer(SelfAttentionLayer):
-    """A bias per head and offset, made of ``rows`` learned numbers per head (none for ALiBi)."""
+    """A bias per head and offset, made of ``rows`` learned numbers per head (none for ALiBi).
+
+    Label: eq-scalars-parameters.
+    """
 
     rows: int = 0
 

@@ -16,6 +16,8 @@ class RiemannLayer(RotaryLayer):
         squashed: whether a sigmoid keeps them below one.
         turning: whether the axes of the metric turn with the token.
         focus: "" for none, "before" or "after" for locality focusing before or after the softmax.
+
+    Label: eq-cifar-parameters.
     """
 
     still: bool = False

@@ -7,7 +7,10 @@ from translution_lib.cost.base import Layer
 
 @dataclass(frozen=True)
 class SelfAttentionLayer(Layer):
-    """Self-attention; ``absolute`` is the learned embedding (n, C) that the layer itself may add."""
+    """Self-attention; ``absolute`` is the learned embedding (n, C) that the layer itself may add.
+
+    Label: eq-attention-cost, eq-cost-layer, eq-cost-true.
+    """
 
     absolute: bool = False
 
@@ -49,7 +52,10 @@ class SelfAttentionLayer(Layer):
 
 @dataclass(frozen=True)
 class ConvolutionLayer(Layer):
-    """Convolution with a number of taps; padding counts as if it were multiplied, as torch's counter does."""
+    """Convolution with a number of taps; padding counts as if it were multiplied, as torch's counter does.
+
+    Label: eq-conv-cost.
+    """
 
     taps: int = 9
 
@@ -90,7 +96,10 @@ class ConvolutionLayer(Layer):
 
 @dataclass(frozen=True)
 class TranslutionLayer(Layer):
-    """Translution; ``relative`` holds the letters of "qkv" that have one matrix per relation."""
+    """Translution; ``relative`` holds the letters of "qkv" that have one matrix per relation.
+
+    Label: eq-rel-parameters, eq-cost-layer, eq-cost-true.
+    """
 
     relative: str = "qkv"
 
@@ -165,6 +174,8 @@ class LoRLayer(Layer):
     """LoR-Translution; ``low`` = h·C¹ and ``core`` = h·C² channels of all heads, ``shared``: with Wq, Wk, Wv.
 
     With ``diagonal`` cores there are two diagonals for each relation instead of three matrices.
+
+    Label: eq-lor-parameters, eq-cost-layer, eq-cost-true, eq-sharing-cost.
     """
 
     low: int = 24

@@ -55,6 +55,8 @@ def parameters(model: Config | nn.Module) -> int:
 
     Raises:
         ValueError: an unknown model type, or a mixer whose cost is not known.
+
+    Label: eq-cost-model, eq-preprint-parameters.
     """
     config = config_of(model)
     c, f = config.dim, config.ff
@@ -75,6 +77,8 @@ def macs_as_printed(model: Config | nn.Module) -> int:
 
     Raises:
         ValueError: an unknown model type, or a mixer whose cost is not known.
+
+    Label: eq-cost-printed.
     """
     config = config_of(model)
     return _norms(config) + _products(config) + sum(layer.macs_as_printed for layer in layers_of(config))
@@ -89,6 +93,8 @@ def macs_true(model: Config | nn.Module, attended_only: bool = False) -> int:
 
     Raises:
         ValueError: an unknown model type, or a mixer whose cost is not known.
+
+    Label: eq-preprint-macs.
     """
     config = config_of(model)
     return _norms(config) + _products(config) + sum(layer.macs_true(attended_only) for layer in layers_of(config))
@@ -120,6 +126,8 @@ def saved_bytes(model: Config | nn.Module, batch: int = 1, dtype: torch.dtype = 
 
     Raises:
         ValueError: an unknown model type or form, a mixer whose cost is not known.
+
+    Label: eq-fit-memory.
     """
     return sum(layer.saved_bytes(batch, dtype.itemsize, form) for layer in layers_of(model))
 

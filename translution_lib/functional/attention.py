@@ -29,6 +29,8 @@ def self_attention_definition(x: Float[Tensor, "b n c"], w_q: Float[Tensor, "c e
 
     Raises:
         ValueError: shapes that do not fit, or heads that do not divide the channels.
+
+    Label: eq-attention-definition.
     """
     _check(x, w_q, w_k, w_v, heads)
     q, k, v = (rearrange(x @ w, "b n (h d) -> b h n d", h=heads) for w in (w_q, w_k, w_v))
@@ -40,14 +42,20 @@ def self_attention_definition(x: Float[Tensor, "b n c"], w_q: Float[Tensor, "c e
 def self_attention(x: Float[Tensor, "b n c"], w_q: Float[Tensor, "c e"], w_k: Float[Tensor, "c e"],
                    w_v: Float[Tensor, "c e2"], heads: int = 1,
                    mask: Bool[Tensor, "n n"] | None = None) -> Float[Tensor, "b n e2"]:
-    """Self-attention through torch's fused kernel; equal to :func:`self_attention_definition`, same arguments."""
+    """Self-attention through torch's fused kernel; equal to :func:`self_attention_definition`, same arguments.
+
+    Label: thm-attention-hull.
+    """
     _check(x, w_q, w_k, w_v, heads)
     q, k, v = (rearrange(x @ w, "b n (h d) -> b h n d", h=heads) for w in (w_q, w_k, w_v))
     return rearrange(F.scaled_dot_product_attention(q, k, v, attn_mask=mask), "b h n d -> b n (h d)")
 
 
 def masked_softmax(a: Float[Tensor, "b h n m"], mask: Bool[Tensor, "n m"] | None = None) -> Float[Tensor, "b h n m"]:
-    """Softmax over the keys; where ``mask`` is False the weight is exactly zero."""
+    """Softmax over the keys; where ``mask`` is False the weight is exactly zero.
+
+    Label: eq-attention-causal, thm-attention-softmax.
+    """
     if mask is not None:
         a = a.masked_fill(~mask, -math.inf)
     return a.softmax(dim=-1)

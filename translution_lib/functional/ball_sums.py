@@ -17,7 +17,10 @@ GROUP = 2**18
 
 
 class Balls:
-    """The maps E_0 … E_{k−1} on a grid: v ↦ sums of v (``b *shape h e``), the longest axis moved behind the others."""
+    """The maps E_0 … E_{k−1} on a grid: v ↦ sums of v (``b *shape h e``), the longest axis moved behind the others.
+
+    Label: eq-relative-performers-recursion.
+    """
 
     def __init__(self, shape: tuple[int, ...], k: int) -> None:
         self.shape, self.k, self.count = shape, k, k

@@ -19,7 +19,10 @@ CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
 def taps(size: Sequence[int]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Yield (index, κ) for every tap of a kernel; an even side has its extra tap on the positive side, as in torch."""
+    """Yield (index, κ) for every tap of a kernel; an even side has its extra tap on the positive side, as in torch.
+
+    Label: eq-conv-taps.
+    """
     for index in product(*(range(k) for k in size)):
         yield index, tuple(i - (k - 1) // 2 for i, k in zip(index, size, strict=True))
 
@@ -34,6 +37,8 @@ def convolution_definition(x: Float[Tensor, "b n c"], kernel: Tensor, shape: Seq
 
     Raises:
         ValueError: a grid that does not hold n tokens, or a kernel of another dimension or channel number.
+
+    Label: eq-conv-sum.
     """
     _check(x, kernel, shape)
     grid = x.unflatten(1, tuple(shape))
@@ -45,7 +50,10 @@ def convolution_definition(x: Float[Tensor, "b n c"], kernel: Tensor, shape: Seq
 
 
 def convolution(x: Float[Tensor, "b n c"], kernel: Tensor, shape: Sequence[int]) -> Float[Tensor, "b n e"]:
-    """Convolution through torch's kernels, one to three dimensions; equal to :func:`convolution_definition`."""
+    """Convolution through torch's kernels, one to three dimensions; equal to :func:`convolution_definition`.
+
+    Label: eq-rel-linear, thm-conv-equivariance, thm-conv-depth.
+    """
     _check(x, kernel, shape)
     if len(shape) not in CONV:
         return convolution_definition(x, kernel, shape)
@@ -68,6 +76,8 @@ def relation_kernel(kernel: Tensor, relations: Relations) -> Float[Tensor, "r c 
 
     Raises:
         ValueError: a kernel whose dimension is not that of the table's grid.
+
+    Label: eq-notation-tap, eq-conv-pairs, thm-conv-blocks, eq-contains-weights, thm-contains-convolution.
     """
     dims = None if relations.shape is None else len(relations.shape)
     if kernel.ndim - 2 != dims:

@@ -52,6 +52,8 @@ def diagonal_lor(x: Float[Tensor, "b n c"], low: Three, tables: tuple[Tensor, Te
     """Run LoR-Translution with diagonal cores: the diagonals of scores and of values, each ``r k``.
 
     Other arguments as for :func:`~translution_lib.functional.lor.lor_translution`; ``dropped`` drops weights.
+
+    Label: eq-sharing-diagonal, thm-sharing-diagonal.
     """
     u, w, v = (x @ first for first in low)
     a = diagonal_scores(u, w, tables[0], relations, heads)

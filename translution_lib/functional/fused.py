@@ -64,7 +64,10 @@ def _interpreted() -> bool:
 
 def scores(s: Float[Tensor, "n b c1"], t: Float[Tensor, "n b c2"], w_q: Tensor | None, w_k: Tensor | None,
            pairs: Pairs, heads: int, keep: bool = False) -> tuple:
-    """Return q_ij · k_ji per head, b h n n, zero where masked; nothing is kept, since nothing is stored."""
+    """Return q_ij · k_ji per head, b h n n, zero where masked; nothing is kept, since nothing is stored.
+
+    Label: eq-fit-fused.
+    """
     s, t, w_q, w_k = _contiguous(s, t, w_q, w_k)
     return (_scores(s, t, w_q, w_k, pairs.table, heads),)
 

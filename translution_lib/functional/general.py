@@ -38,6 +38,8 @@ def gaussians(delta: Float[Tensor, "... m"], centres: Float[Tensor, "k m"],
 
     Raises:
         ValueError: offsets and centres of different dimensions, or a width that is not positive.
+
+    Label: eq-continuous-bells, thm-continuous-limits.
     """
     if centres.ndim != 2 or delta.shape[-1] != centres.shape[1]:
         raise ValueError(f"centres must have the shape (k, {delta.shape[-1]}), got {tuple(centres.shape)}")
@@ -70,6 +72,8 @@ def weigh(a: Float[Tensor, "b h n n"], mask: Tensor | None = None, weighting: st
 
     Raises:
         ValueError: an unknown weighting, or a mask that leaves a query without a key.
+
+    Label: eq-continuous-sum.
     """
     check_choice("weighting", weighting, WEIGHTINGS)
     allowed = _pairs(mask, a)
@@ -93,6 +97,8 @@ def general_translution(x: Float[Tensor, "b n c"], positions: Float[Tensor, "b n
 
     Raises:
         ValueError: shapes that do not fit, an unknown weighting, a query without a key.
+
+    Label: eq-translution-general, eq-continuous-definition, thm-continuous-equivariance.
     """
     check_tokens(x)
     delta = differences(_placed(x, positions))
@@ -121,6 +127,8 @@ def mixture_translution_definition(x: Float[Tensor, "b n c"], phi: Float[Tensor,
 
     Raises:
         ValueError: shapes that do not fit, heads that do not divide the channels, a query without a key.
+
+    Label: eq-continuous-mixture, thm-continuous-table.
     """
     d = _check_mixture(x, phi, w_q, w_k, w_v, heads)
     made = [torch.einsum("bijk,kce->bijce", phi, w) for w in (w_q, w_k, w_v)]   # W[δ_ij]: b n n c e
@@ -139,6 +147,8 @@ def mixture_translution(x: Float[Tensor, "b n c"], phi: Float[Tensor, "b2 n n k"
 
     Each of the K matrices multiplies each token once; a pair then only mixes K vectors. Queries go in blocks of
     ``rows``, chosen so that no temporary exceeds about a million numbers, and backward computes each block again.
+
+    Label: eq-continuous-lean, eq-continuous-cost.
     """
     d = _check_mixture(x, phi, w_q, w_k, w_v, heads)
     n, batch, numbers = x.shape[1], x.shape[0], max(w_q.shape[2], heads * phi.shape[3])

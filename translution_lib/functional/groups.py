@@ -22,6 +22,8 @@ class Group:
 
     The tokens are those of the queries of all relations, then those of the keys. Where two relations are each other's
     with query and key exchanged, the stretch that both halves share stands once: queries, keys, queries again.
+
+    Label: eq-fit-mirror, thm-fit-mirror.
     """
 
     relations: slice
@@ -48,7 +50,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Pairs:
-    """The unmasked pairs of a table on one device, group by group."""
+    """The unmasked pairs of a table on one device, group by group.
+
+    Label: eq-fit-causal.
+    """
 
     groups: list
     flat: Tensor            # place i·n + j of every pair

@@ -17,13 +17,15 @@ from translution_lib.functional.checks import check_sizes
 def linear_attention_definition(fq: Float[Tensor, "b h n m"], fk: Float[Tensor, "b h n m"],
                                 v: Float[Tensor, "b h n e"],
                                 mask: Bool[Tensor, "n n"] | None = None) -> Float[Tensor, "b h n e"]:
-    """f'_i = Σ_j K̂_ij v_j / Σ_j K̂_ij with K̂_ij = φ(q_i) φ(k_j)ᵀ, literally; eq-features-attention.
+    """f'_i = Σ_j K̂_ij v_j / Σ_j K̂_ij with K̂_ij = φ(q_i) φ(k_j)ᵀ, literally.
 
     Args:
         fq: features φ(q_i), one row per query.
         fk: features φ(k_j), one row per key.
         v: values.
         mask: True where query i may attend to key j; None allows all pairs.
+
+    Label: eq-features-attention.
     """
     return kernel_weights(fq @ fk.mT, mask) @ v
 
@@ -55,6 +57,8 @@ def linear_attention(fq: Float[Tensor, "b h n m"], fk: Float[Tensor, "b h n m"],
     """Equal to :func:`linear_attention_definition` without a mask, or with j ≤ i if ``causal``; never n × n.
 
     A channel of ones beside the values carries the denominator.
+
+    Label: thm-features-cost.
     """
     return ratio(kernel_sums(fq, fk, F.pad(v, (0, 1), value=1.0), causal))
 
@@ -66,7 +70,10 @@ def ratio(sums: Float[Tensor, "b h n e1"]) -> Tensor:
 
 def kernel_sums(fq: Float[Tensor, "b h n m"], fk: Float[Tensor, "b h k m"], v: Float[Tensor, "b h k e"],
                 causal: bool = False) -> Float[Tensor, "b h n e"]:
-    """Return Σ_j φ(q_i) φ(k_j)ᵀ v_j without the kernel: φ(q_i) (Σ_j φ(k_j)ᵀ v_j); eq-features-linear."""
+    """Return Σ_j φ(q_i) φ(k_j)ᵀ v_j without the kernel: φ(q_i) (Σ_j φ(k_j)ᵀ v_j).
+
+    Label: eq-features-linear.
+    """
     if causal:
         return causal_sums(fq, fk, v)
     return fq @ (fk.mT @ v)
@@ -74,11 +81,13 @@ def kernel_sums(fq: Float[Tensor, "b h n m"], fk: Float[Tensor, "b h k m"], v: F
 
 def causal_sums(fq: Float[Tensor, "b h n m"], fk: Float[Tensor, "b h n m"], v: Float[Tensor, "b h n e"],
                 chunk: int | None = None) -> Float[Tensor, "b h n e"]:
-    """Return Σ_{j ≤ i} φ(q_i) φ(k_j)ᵀ v_j in chunks; eq-features-chunks.
+    """Return Σ_{j ≤ i} φ(q_i) φ(k_j)ᵀ v_j in chunks.
 
     What lies before a chunk enters through one state φ(K)ᵀV (m × e) per chunk, what lies inside it through a triangle
     of pairs. With chunks of c tokens both take n (c + m e / c) numbers, least at c = √(m e), where it is at most
     n (m + e): the default.
+
+    Label: eq-features-chunks.
     """
     n, c = fq.shape[2], chunk_length(fq.shape[-1], v.shape[-1]) if chunk is None else chunk
     check_sizes(chunk=c)

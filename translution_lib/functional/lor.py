@@ -45,6 +45,8 @@ def lor_translution_definition(x: Float[Tensor, "b n c"], low: Three, cores: Thr
 
     Raises:
         ValueError: shapes that do not fit the table or each other, heads that do not divide, an unknown variant.
+
+    Label: eq-lor-score, eq-lor-value.
     """
     check_lor(x, low, cores, up, relations, heads, shared, variant)
     a = lor_scores_definition(x, low, cores, up, relations, heads, shared, variant)
@@ -84,7 +86,10 @@ def branch_weight(shared: Three | None, variant: str) -> float:
 def lor_translution(x: Float[Tensor, "b n c"], low: Three, cores: Three, up: Float[Tensor, "r2 e"],
                     relations: Relations, heads: int = 1, shared: Three | None = None,
                     variant: str = "printed") -> Float[Tensor, "b n e"]:
-    """LoR-Translution by grouped products on the low dimension (appendix D); same arguments as the definition."""
+    """LoR-Translution by grouped products on the low dimension (appendix D); same arguments as the definition.
+
+    Label: thm-lor-zero, thm-lor-contained, thm-lor-full, thm-lor-half.
+    """
     check_lor(x, low, cores, up, relations, heads, shared, variant)
     alpha = lor_scores(x, low, cores, up, relations, heads, shared, variant).softmax(dim=-1)
     return lor_values(alpha, x, low, cores, up, relations, shared, variant)
@@ -106,7 +111,10 @@ def lor_scores(x: Float[Tensor, "b n c"], low: Three, cores: Three, up: Float[Te
 def lor_values(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"], low: Three, cores: Three,
                up: Float[Tensor, "r2 e"], relations: Relations, shared: Three | None = None,
                variant: str = "printed") -> Float[Tensor, "b n e"]:
-    """Return (Σ_j α_ij f_j) Wv + (Σ_j α_ij (f_j W1v) Wv[δ]) W2v: appendix D, with f_j W1v computed once per token."""
+    """Return (Σ_j α_ij f_j) Wv + (Σ_j α_ij (f_j W1v) Wv[δ]) W2v: appendix D, with f_j W1v computed once per token.
+
+    Label: eq-lor-appendix.
+    """
     out = None if shared is None else translution_values(alpha, x, shared[2], relations)
     if cores[2].shape[-1]:
         relative = pair_values(alpha, x @ low[2], cores[2], relations) @ up

@@ -27,7 +27,10 @@ def positional_features(positions: Tensor, omega: Float[Tensor, "a l"]) -> Float
 
 
 def commuting_blocks(alpha: Float[Tensor, "*h s"], beta: Float[Tensor, "*h s"]) -> Float[Tensor, "*h p p"]:
-    """Return W = blockdiag((α_s, β_s; −β_s, α_s)), the matrices of Lemma 1; p = 2·s."""
+    """Return W = blockdiag((α_s, β_s; −β_s, α_s)), the matrices of Lemma 1; p = 2·s.
+
+    Label: thm-relative-performers-lemma, thm-relative-performers-scales, thm-relative-performers-factors.
+    """
     first, second = torch.stack([alpha, beta], -1), torch.stack([-beta, alpha], -1)  # rows, … s 2
     blocks = torch.stack([first, second], -2)                                        # … s 2 2
     scales = torch.eye(alpha.shape[-1], dtype=alpha.dtype, device=alpha.device)
@@ -38,13 +41,18 @@ def through_blocks(phi: Float[Tensor, "*b p"], alpha: Float[Tensor, "*h s"],
                    beta: Float[Tensor, "*h s"]) -> Float[Tensor, "..."]:
     """Return φ W for the matrix of :func:`commuting_blocks` without forming it; leading axes are broadcast.
 
-    A pair (sin, cos) becomes (α sin − β cos, β sin + α cos), eq-relative-performers-score.
+    A pair (sin, cos) becomes (α sin − β cos, β sin + α cos).
+
+    Label: eq-relative-performers-score.
     """
     sin, cos = phi[..., 0::2], phi[..., 1::2]
     return torch.stack([alpha * sin - beta * cos, beta * sin + alpha * cos], dim=-1).flatten(-2)
 
 
 def shift_rotation(tau: Float[Tensor, "a"], omega: Float[Tensor, "a l"]) -> Float[Tensor, "p p"]:
-    """Return the matrix R_τ with φ(p − τ) = φ(p) R_τ: a rotation by ω τ in the plane of every scale."""
+    """Return the matrix R_τ with φ(p − τ) = φ(p) R_τ: a rotation by ω τ in the plane of every scale.
+
+    Label: thm-relative-performers-law.
+    """
     phase = (tau[:, None] * omega).flatten()
     return commuting_blocks(phase.cos(), phase.sin())

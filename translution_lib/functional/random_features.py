@@ -18,13 +18,15 @@ DRAWS = ("orthogonal", "gaussian")
 
 def trigonometric(x: Float[Tensor, "*b d"], omega: Float[Tensor, "m d"],
                   shift: Tensor | float = 0.0) -> Float[Tensor, "*b f"]:
-    """φ(x) = e^{‖x‖²/2 − shift} [sin ω_1 x … sin ω_m x, cos ω_1 x … cos ω_m x] / √m; eq-features-trigonometric.
+    """φ(x) = e^{‖x‖²/2 − shift} [sin ω_1 x … sin ω_m x, cos ω_1 x … cos ω_m x] / √m.
 
     Args:
         x: one row vector per token.
         omega: the m draws, one per row. They make f = 2m features.
         shift: subtracted from the logarithm of the scale, shape (…, 1). A shift per query, and one that all keys
             share, cancel in the ratio of the attention; :func:`stabilised` chooses both.
+
+    Label: eq-features-trigonometric.
     """
     wave = _product(x, omega)
     scale = _exponential(x.square().sum(-1, keepdim=True) / 2, shift, len(omega))
@@ -33,13 +35,15 @@ def trigonometric(x: Float[Tensor, "*b d"], omega: Float[Tensor, "m d"],
 
 def positive(x: Float[Tensor, "*b d"], omega: Float[Tensor, "m d"],
              shift: Tensor | float = 0.0) -> Float[Tensor, "*b m"]:
-    """φ⁺(x) = e^{ω_r x − ‖x‖²/2 − shift} / √m, r = 1 … m (FAVOR+); eq-features-positive.
+    """φ⁺(x) = e^{ω_r x − ‖x‖²/2 − shift} / √m, r = 1 … m (FAVOR+).
 
     Args:
         x: one row vector per token.
         omega: the m draws, one per row.
         shift: subtracted from the logarithms of the features, shape (…, 1) or (…, m): for the queries any, if the keys
             take the opposite of the part that depends on the feature; see :func:`stabilised`.
+
+    Label: eq-features-positive.
     """
     return _exponential(log_positive(x, omega), shift, len(omega))
 
@@ -51,7 +55,7 @@ def log_positive(x: Float[Tensor, "*b d"], omega: Float[Tensor, "m d"]) -> Float
 
 def stabilised(q: Float[Tensor, "*b n d"], k: Float[Tensor, "*c k d"], omega: Float[Tensor, "m d"],
                features: str = "positive") -> tuple[Tensor, Tensor]:
-    """Return the features of queries and keys, scaled so that nothing overflows; eq-features-shift.
+    """Return the features of queries and keys, scaled so that nothing overflows.
 
     For each query the product with all keys changes by one factor, which cancels in the ratio of the attention.
     Positive: log-features of the keys lose their largest value over the keys, feature by feature; the queries gain it
@@ -60,6 +64,8 @@ def stabilised(q: Float[Tensor, "*b n d"], k: Float[Tensor, "*c k d"], omega: Fl
 
     Raises:
         ValueError: features that are neither "positive" nor "trigonometric".
+
+    Label: eq-features-shift, thm-features-stable.
     """
     check_choice("features", features, FEATURES)
     if features == "trigonometric":
@@ -86,6 +92,8 @@ def orthogonal_draw(m: int, d: int, generator: torch.Generator | None = None, *,
     A block is a uniformly distributed (Haar) orthogonal matrix whose rows get independent lengths of Gaussian vectors.
     ``haar=False`` leaves the factor as the QR decomposition gives it, without the correction of its signs: then the
     draws are not Gaussian, and positive features are biased. It is there to show that.
+
+    Label: thm-features-haar.
     """
     check_sizes(m=m, d=d)
     q, r = torch.linalg.qr(gaussian_draw(math.ceil(m / d) * d, d, generator).unflatten(0, (-1, d)))   # blocks d d
@@ -96,7 +104,10 @@ def orthogonal_draw(m: int, d: int, generator: torch.Generator | None = None, *,
 
 
 def draw_features(draw: str, m: int, d: int, generator: torch.Generator | None = None) -> Float[Tensor, "m d"]:
-    """Return ``gaussian_draw`` or ``orthogonal_draw`` by its name."""
+    """Return ``gaussian_draw`` or ``orthogonal_draw`` by its name.
+
+    Label: thm-features-unbiased.
+    """
     check_choice("draw", draw, DRAWS)
     return (orthogonal_draw if draw == "orthogonal" else gaussian_draw)(m, d, generator)
 
@@ -105,7 +116,9 @@ def variance_trigonometric(x: Float[Tensor, "*b d"], y: Float[Tensor, "*b d"], m
                            draw: str = "gaussian") -> Float[Tensor, "*b"]:
     """Return the exact variance of φ(x) φ(y)ᵀ: K² (2/m) sinh²(u₋/2) for independent draws, u₋ = ‖x − y‖².
 
-    Orthogonal draws add the covariances within a block; thm-features-variance, thm-features-orthogonal.
+    Orthogonal draws add the covariances within a block, thm-features-orthogonal.
+
+    Label: thm-features-variance, thm-features-which.
     """
     minus = (x - y).square().sum(-1)
     return _variance(x, y, m, draw, 2 * torch.sinh(minus / 2) ** 2, -minus)
@@ -115,7 +128,9 @@ def variance_positive(x: Float[Tensor, "*b d"], y: Float[Tensor, "*b d"], m: int
                       draw: str = "gaussian") -> Float[Tensor, "*b"]:
     """Return the exact variance of φ⁺(x) φ⁺(y)ᵀ: K² (e^{u₊} − 1)/m for independent draws, u₊ = ‖x + y‖².
 
-    Orthogonal draws add the covariances within a block; thm-features-variance, thm-features-orthogonal.
+    Orthogonal draws add the covariances within a block, thm-features-orthogonal.
+
+    Label: thm-features-variance, thm-features-which.
     """
     plus = (x + y).square().sum(-1)
     return _variance(x, y, m, draw, torch.expm1(plus), plus)
@@ -124,8 +139,10 @@ def variance_positive(x: Float[Tensor, "*b d"], y: Float[Tensor, "*b d"], m: int
 def pair_covariance(t: Float[Tensor, "*b"], d: int) -> Float[Tensor, "*b"]:
     """Return the covariance of two terms from one orthogonal block, relative to K²: e^{−t/2} ₁F₁(−d/2; d/2; −t/2) − 1.
 
-    t = u₊ for positive features, t = −u₋ for trigonometric ones; thm-features-orthogonal. For even d the series is a
+    t = u₊ for positive features, t = −u₋ for trigonometric ones. For even d the series is a
     polynomial of degree d/2.
+
+    Label: thm-features-orthogonal.
     """
     check_sizes(d=d)
     half, total, term = d / 2, torch.ones_like(t), torch.ones_like(t)

@@ -24,6 +24,8 @@ def frequencies(head_dim: int, axes: int = 1, base: float = 10000.0) -> Float[Te
 
     Raises:
         ValueError: an odd head_dim, fewer pairs than axes, a base that is not above zero.
+
+    Label: eq-rotations-frequencies, eq-rotations-axial, thm-rotations-blind, thm-language-angles.
     """
     if isinstance(head_dim, bool) or not isinstance(head_dim, int) or head_dim < 2 or head_dim % 2:
         raise ValueError(f"head_dim must be an even integer ≥ 2: channels turn in pairs, got {head_dim!r}")
@@ -41,7 +43,7 @@ def frequencies(head_dim: int, axes: int = 1, base: float = 10000.0) -> Float[Te
 
 def rotate(x: Float[Tensor, "*b n d"], positions: Tensor, angles: Float[Tensor, "*h a p"],
            layout: str = "interleaved") -> Float[Tensor, "*b n d"]:
-    """Turn the channels of every token by its position: x_i R(p_i), equation eq-rotations-rope.
+    """Turn the channels of every token by its position: x_i R(p_i).
 
     Args:
         x: queries or keys.
@@ -51,6 +53,8 @@ def rotate(x: Float[Tensor, "*b n d"], positions: Tensor, angles: Float[Tensor, 
 
     Raises:
         ValueError: an odd d, shapes that do not fit, an unknown layout.
+
+    Label: eq-rotations-rope, thm-rotations-decay.
     """
     if positions.ndim != 2 or positions.shape != (x.shape[-2], angles.shape[-2]):
         raise ValueError(f"positions must have the shape (tokens, axes) = {(x.shape[-2], angles.shape[-2])}, "
@@ -60,7 +64,10 @@ def rotate(x: Float[Tensor, "*b n d"], positions: Tensor, angles: Float[Tensor, 
 
 
 def rotation(offset: Tensor, angles: Float[Tensor, "*h a p"], layout: str = "interleaved") -> Tensor:
-    """Return the matrices R(δ) that act on row vectors, one per row of ``offset``: shape ``(*h, m, d, d)``."""
+    """Return the matrices R(δ) that act on row vectors, one per row of ``offset``: shape ``(*h, m, d, d)``.
+
+    Label: eq-rotations-plane, eq-rotations-cosines, eq-rotations-mean, thm-rotations-sign.
+    """
     phase = phases(offset, angles)[..., None, :]
     eye = torch.eye(2 * angles.shape[-1], dtype=phase.dtype, device=phase.device)
     return turn(eye.expand(*phase.shape[:-2], -1, -1), phase.cos(), phase.sin(), layout)
@@ -84,5 +91,8 @@ def turn(x: Tensor, cos: Tensor, sin: Tensor, layout: str = "interleaved") -> Te
 
 
 def half_order(head_dim: int) -> Tensor:
-    """Return the permutation π with x_half = x_interleaved[…, π]: first the even channels, then the odd ones."""
+    """Return the permutation π with x_half = x_interleaved[…, π]: first the even channels, then the odd ones.
+
+    Label: eq-rotations-half.
+    """
     return torch.cat([torch.arange(start, head_dim, 2, device="cpu") for start in (0, 1)])

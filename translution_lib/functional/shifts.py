@@ -70,6 +70,8 @@ def shift_error(operator: Callable[[Tensor], Tensor], x: Float[Tensor, "b n c"],
         tau: the shift τ in tokens, one number per side.
         fill: the background that enters where nothing came from.
         cyclic: what leaves at one border enters at the opposite one.
+
+    Label: thm-equivariance-zero, thm-equivariance-constant, thm-equivariance-window, thm-equivariance-cyclic.
     """
     still, moved = moved_tokens(shape, tau, cyclic=cyclic)
     with torch.no_grad():

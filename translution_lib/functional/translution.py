@@ -32,6 +32,8 @@ def translution_definition(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, 
 
     Raises:
         ValueError: shapes that do not fit the table or each other, or heads that do not divide the channels.
+
+    Label: eq-welcome-one, eq-notation-pair, eq-notation-key, eq-rel-operator, eq-translution-definition.
     """
     check_attention(x, w_q, w_k, w_v, relations, heads)
     alpha = masked_softmax(scores_definition(x, w_q, w_k, relations, heads), relations.mask_on(x.device))
@@ -40,7 +42,11 @@ def translution_definition(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, 
 
 def translution(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, w_v: Tensor, relations: Relations,
                 heads: int = 1) -> Float[Tensor, "b n e"]:
-    """Translution by grouped products; equal to :func:`translution_definition`, same arguments."""
+    """Translution by grouped products; equal to :func:`translution_definition`, same arguments.
+
+    Label: eq-translution-grouped, thm-translution-permutation, thm-translution-shift, thm-contains-attention,
+    thm-contains-strict.
+    """
     check_attention(x, w_q, w_k, w_v, relations, heads)
     alpha = translution_scores(x, w_q, w_k, relations, heads).softmax(dim=-1)
     return translution_values(alpha, x, w_v, relations)
@@ -48,7 +54,10 @@ def translution(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, w_v: Tensor
 
 def translution_scores(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, relations: Relations,
                        heads: int = 1) -> Float[Tensor, "b h n n"]:
-    """Return the scores a_ij = q_ij·k_ji / √d, −∞ where a pair is masked."""
+    """Return the scores a_ij = q_ij·k_ji / √d, −∞ where a pair is masked.
+
+    Label: eq-translution-bilinear, eq-translution-causal, thm-contains-scores.
+    """
     d = check_attention(x, w_q, w_k, None, relations, heads)
     return mask_scores(raw_scores(x, w_q, w_k, relations, heads) / math.sqrt(d), relations)
 
@@ -71,7 +80,10 @@ def mask_scores(a: Float[Tensor, "b h n n"], relations: Relations) -> Float[Tens
 
 def translution_values(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"], w_v: Tensor,
                        relations: Relations) -> Float[Tensor, "b n e"]:
-    """Return Σ_j α_ij f_j W^v[relation of ij]; head h weights the h-th slice of the channels."""
+    """Return Σ_j α_ij f_j W^v[relation of ij]; head h weights the h-th slice of the channels.
+
+    Label: eq-fit-value.
+    """
     check_tokens(x, relations.n)
     check_weight("w_v", w_v, x.shape[2], relations.count)
     if alpha.ndim != 4 or alpha.shape != (len(x), alpha.shape[1], relations.n, relations.n):
@@ -85,7 +97,10 @@ def translution_values(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"
 
 
 def gather_weight(w: Tensor, relations: Relations) -> Tensor:
-    """Return the matrix of every pair, ``n n c e``; a shared weight ``c e`` comes back as it is."""
+    """Return the matrix of every pair, ``n n c e``; a shared weight ``c e`` comes back as it is.
+
+    Label: eq-rel-gradient, eq-cost-gather.
+    """
     return w if w.ndim == 2 else w[relations.index_on(w.device).clamp(min=0)]
 
 

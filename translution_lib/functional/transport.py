@@ -36,7 +36,10 @@ def rotation_block(angle: Float[Tensor, "*b"]) -> Float[Tensor, "*b 2 2"]:
 
 
 def reflection_block(angle: Float[Tensor, "*b"]) -> Float[Tensor, "*b 2 2"]:
-    """Return the reflection about the axis at an angle, seed 003 equation (15)."""
+    """Return the reflection about the axis at an angle, seed 003 equation (15).
+
+    Label: eq-riemann-reflection.
+    """
     c, s = (2 * angle).cos(), (2 * angle).sin()
     return torch.stack([torch.stack([c, s], -1), torch.stack([s, -c], -1)], -2)
 
@@ -73,7 +76,10 @@ def schedule_angles(positions: Float[Tensor, "n a"], angles: Float[Tensor, "*h a
 
 
 def orthogonal(phase: Float[Tensor, "*h n p"], kind: str) -> Float[Tensor, "*h n d d"]:
-    """Return the length-preserving factor of every token: blocks of equations (10), (16) or (17)."""
+    """Return the length-preserving factor of every token: blocks of equations (10), (16) or (17).
+
+    Label: eq-riemann-blocks, eq-riemann-four.
+    """
     flips = reflecting(phase.shape[-1], kind).to(phase.device)[:, None, None]
     return block_diagonal(torch.where(flips, reflection_block(phase), rotation_block(phase)))
 
@@ -82,6 +88,8 @@ def turned_back(x: Float[Tensor, "*b n d"], phase: Float[Tensor, "*h n p"], kind
     """Multiply every token by the inverse of :func:`orthogonal`, without a matrix.
 
     A reflection is a rotation by twice the angle after the second channel of the plane has changed its sign.
+
+    Label: thm-riemann-reflection.
     """
     flips = reflecting(phase.shape[-1], kind).to(phase.device)
     sign = torch.stack([torch.ones_like(flips, dtype=x.dtype), 1 - 2 * flips.to(x.dtype)], -1).flatten()
@@ -108,6 +116,8 @@ def exponents(positions: Tensor, schedule: str = "linear", base: float = math.e)
     Raises:
         ValueError: an unknown schedule; a base not above one; a position below 1 with "log": log 0 does not exist, so
             tokens are numbered from one.
+
+    Label: eq-riemann-log.
     """
     check_choice("schedule", schedule, SCHEDULES)
     if schedule == "linear":
@@ -133,6 +143,8 @@ def frame(turns: Float[Tensor, "*h n d d"], halves: Float[Tensor, "*b n d"], tur
         halves: logarithms of the diagonal of S^(m/2).
         turning: False: M = S^m and T = S^(−m/2) O, the order that suits equations (6) and (7). True: the axes of the
             metric turn with the token, M = O S^m Oᵀ and T = O S^(−m/2), as in the appendix of seed 003.
+
+    Label: eq-riemann-isometry, eq-riemann-common, eq-riemann-metric, thm-riemann-isometry, thm-riemann-diagonal.
     """
     s = halves.exp()
     if turning:
@@ -153,6 +165,8 @@ def transport_scores_definition(q: Float[Tensor, "b h n d"], k: Float[Tensor, "b
 
     Raises:
         ValueError: an unknown form.
+
+    Label: eq-riemann-transport, eq-riemann-product.
     """
     check_choice("form", form, FORMS)
     common = at.inverse @ k[..., None]                                              # T_n⁻¹ k_n        b h n d 1
@@ -164,7 +178,10 @@ def transport_scores_definition(q: Float[Tensor, "b h n d"], k: Float[Tensor, "b
 
 def transport_scores(q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"], at: Frame,
                      form: str = "inner") -> Float[Tensor, "b h n n"]:
-    """⟨T_m⁻¹ q_m, T_n⁻¹ k_n⟩, or ⟨T_mᵀ q_m, T_n⁻¹ k_n⟩ for covectors: the definition with one map per token."""
+    """⟨T_m⁻¹ q_m, T_n⁻¹ k_n⟩, or ⟨T_mᵀ q_m, T_n⁻¹ k_n⟩ for covectors: the definition with one map per token.
+
+    Label: eq-riemann-score, thm-riemann-absolute, thm-riemann-covector.
+    """
     check_choice("form", form, FORMS)
     here = at.inverse if form == "inner" else at.map.mT
     return (here @ q[..., None])[..., 0] @ (at.inverse @ k[..., None])[..., 0].mT
@@ -175,6 +192,8 @@ def log_attenuation(delta: Float[Tensor, "*n a"], sigma: Float[Tensor, "*h"],
     """Return log λ = −‖δ‖_A² / 2σ² of the offsets δ, ``*h *n``; A is ``shape``, by default the identity.
 
     Source: seed 003, below equation (21).
+
+    Label: eq-riemann-focus.
     """
     square = (delta.square() if shape is None else delta * (delta @ shape)).sum(-1)
     return -square / (2 * sigma.square().reshape(*sigma.shape, *[1] * square.ndim))

@@ -12,7 +12,10 @@ from torch import Tensor
 
 
 class LowRankFamily(NamedTuple):
-    """A family W + W1 G[r] W2 of matrices, one for every relation r."""
+    """A family W + W1 G[r] W2 of matrices, one for every relation r.
+
+    Label: thm-lor-span.
+    """
 
     shared: Float[Tensor, "c e"]
     low: Float[Tensor, "c r1"]
@@ -39,6 +42,8 @@ def tucker(table: Float[Tensor, "r c e"], r1: int, r2: int,
 
     Raises:
         ValueError: a table that is not ``r c e``, or sizes outside 0 … c and 0 … e.
+
+    Label: thm-lor-tucker.
     """
     if table.ndim != 3:
         raise ValueError(f"table must have one matrix per relation (r c e), got the shape {tuple(table.shape)}")
@@ -56,6 +61,8 @@ def low_rank_family(table: Float[Tensor, "r c e"], r1: int, r2: int, sweeps: int
     """Approximate a table by W + W1 G[r] W2: the mean as W, then :func:`tucker` of what is left; same arguments.
 
     The mean is the best W whatever the bases are (chapter "LoR-Translution"), so only the bases can be improved.
+
+    Label: thm-lor-best, thm-lor-shift, thm-lor-families.
     """
     mean = table.mean(dim=0) if table.ndim == 3 else table
     return LowRankFamily(mean, *tucker(table - mean, r1, r2, sweeps))

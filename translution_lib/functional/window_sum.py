@@ -42,10 +42,12 @@ def window_sum_definition(rho: Float[Tensor, "b h n r"], v: Float[Tensor, "b h n
 
 def window_sum(rho: Float[Tensor, "b h n r"], v: Float[Tensor, "b h n e"], shape: tuple[int, ...], *,
                cls: bool = False) -> Sums:
-    """Equal to :func:`window_sum_definition` by sums over balls, eq-relative-performers-balls; same arguments.
+    """Equal to :func:`window_sum_definition` by sums over balls; same arguments.
 
     O(k) additions per token and channel on a line and on a plane (k² on a grid of three axes), memory O(n e). It
     subtracts kernel values from each other: its error is that of the largest ρ_r of a query, read or not.
+
+    Label: eq-relative-performers-balls, thm-relative-performers-recursion.
     """
     _check(rho, v, prod(shape) + cls, 1 + cls)
     return _around_cls(lambda r, u: _ball_form(r, u, tuple(shape)), rho, v, cls)
@@ -55,7 +57,9 @@ def window_sum_unfold(rho: Float[Tensor, "b h n r"], v: Float[Tensor, "b h n e"]
                       cls: bool = False) -> Sums:
     """Equal to :func:`window_sum_definition` as seed 002 writes it: the far value for all keys, mended in the window.
 
-    The windows are squares of side 2k − 1, copied out for every query (eq-relative-performers-window): for comparison.
+    The windows are squares of side 2k − 1, copied out for every query: for comparison.
+
+    Label: eq-relative-performers-window, thm-relative-performers-window.
     """
     _check(rho, v, prod(shape) + cls, 1 + cls)
     return _around_cls(lambda r, u: _unfold_form(r, u, tuple(shape)), rho, v, cls)
@@ -82,7 +86,10 @@ def line_sum_definition(rho: Float[Tensor, "b h n r"], v: Float[Tensor, "b h n e
 
 def line_sum(rho: Float[Tensor, "b h n r"], v: Float[Tensor, "b h n e"], *, causal: bool = False,
              cls: bool = False) -> Sums:
-    """Equal to :func:`line_sum_definition` by shifted sums and two running sums; O(k) per token, memory O(n e)."""
+    """Equal to :func:`line_sum_definition` by shifted sums and two running sums; O(k) per token, memory O(n e).
+
+    Label: eq-relative-performers-line, thm-relative-performers-line.
+    """
     k = _reach(rho, v, causal, cls)
     return _around_cls(lambda r, u: _line_form(r, u, k, causal), rho, v, cls)
 
@@ -98,6 +105,8 @@ def corner_columns(shape: tuple[int, ...], k: int, corner: str) -> Int[Tensor, "
     """Return the column of ρ that each pair reads where token 0, CLS, stands below a lower corner of a plane grid.
 
     CLS reads a token at distance r by the column min(r, k). Every token, and CLS itself, reads CLS as a far one.
+
+    Label: eq-performers-corner.
     """
     place = torch.tensor([shape[0], 0 if corner == "left" else shape[1] - 1], device="cpu")
     columns = F.pad(window_columns(shape, k), (1, 0, 1, 0), value=k)

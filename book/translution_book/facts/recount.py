@@ -1,4 +1,7 @@
-"""Compute the parameter and FLOPs cells of seed 000's tables anew, from the model that each row names."""
+"""Compute the parameter and FLOPs cells of seed 000's tables anew, from the model that each row names.
+
+Chapter "What it costs".
+"""
 
 import re
 from dataclasses import asdict, dataclass

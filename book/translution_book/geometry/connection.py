@@ -17,7 +17,10 @@ Metric = Callable[[Tensor], Tensor]
 
 
 def induced(embedding: Callable[[Tensor], Tensor]) -> Metric:
-    """Return the metric of a surface X(x) in Euclidean space, g = JᵀJ with J = ∂X/∂x: equation eq-transport-metric."""
+    """Return the metric of a surface X(x) in Euclidean space, g = JᵀJ with J = ∂X/∂x.
+
+    Label: eq-transport-metric.
+    """
 
     def metric(x: Tensor) -> Tensor:
         j = jacfwd(embedding)(x)
@@ -27,10 +30,12 @@ def induced(embedding: Callable[[Tensor], Tensor]) -> Metric:
 
 
 def christoffel(metric: Metric, x: Float[Tensor, "d"]) -> Float[Tensor, "d d d"]:
-    """Return Γᵃ_bc = ½ gᵃᵉ (∂_b g_ec + ∂_c g_eb − ∂_e g_bc) at x: equation eq-transport-christoffel.
+    """Return Γᵃ_bc = ½ gᵃᵉ (∂_b g_ec + ∂_c g_eb − ∂_e g_bc) at x.
 
     Raises:
         ValueError: a metric that does not give a D × D matrix.
+
+    Label: eq-transport-christoffel, thm-transport-levi-civita.
     """
     g = _metric_at(metric, x)
     dg = jacfwd(metric)(x)  # dg[a, b, c] = ∂_c g_ab
@@ -39,10 +44,12 @@ def christoffel(metric: Metric, x: Float[Tensor, "d"]) -> Float[Tensor, "d d d"]
 
 
 def curvature(metric: Metric, x: Float[Tensor, "d"]) -> Float[Tensor, "d d d d"]:
-    """Return Rᵃ_bcd = ∂_c Γᵃ_db − ∂_d Γᵃ_cb + Γᵃ_ce Γᵉ_db − Γᵃ_de Γᵉ_cb at x: equation eq-transport-curvature.
+    """Return Rᵃ_bcd = ∂_c Γᵃ_db − ∂_d Γᵃ_cb + Γᵃ_ce Γᵉ_db − Γᵃ_de Γᵉ_cb at x.
 
     Raises:
         ValueError: a metric that does not give a D × D matrix.
+
+    Label: eq-transport-curvature, thm-transport-square.
     """
     gamma = christoffel(metric, x)
     slope = jacfwd(lambda z: christoffel(metric, z))(x)  # slope[a, d, b, c] = ∂_c Γᵃ_db
@@ -55,6 +62,8 @@ def sectional(metric: Metric, x: Float[Tensor, "d"], u: Float[Tensor, "d"], v: F
 
     Raises:
         ValueError: u and v that do not span a plane.
+
+    Label: thm-transport-powers.
     """
     g = _metric_at(metric, x)
     area = (u @ g @ u) * (v @ g @ v) - (u @ g @ v) ** 2
@@ -79,6 +88,8 @@ def transport_along(metric: Metric, curve: Callable[[Tensor], Tensor], u: Float[
 
     Raises:
         ValueError: fewer than one step, a curve or a metric whose shape does not fit u.
+
+    Label: eq-transport-equation, thm-transport-isometry, thm-transport-latitude.
     """
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise ValueError(f"steps must be an integer ≥ 1, got {steps!r}")

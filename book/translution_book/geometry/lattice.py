@@ -19,6 +19,8 @@ def along(moves: Sequence[int], steps: Float[Tensor, "a d d"]) -> Float[Tensor, 
 
     Raises:
         ValueError: a move that is no axis.
+
+    Label: thm-transport-grid.
     """
     total = torch.eye(steps.shape[-1], dtype=steps.dtype, device=steps.device)
     for move in moves:
@@ -30,5 +32,8 @@ def along(moves: Sequence[int], steps: Float[Tensor, "a d d"]) -> Float[Tensor, 
 
 
 def plaquette(u_x: Float[Tensor, "d d"], u_y: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
-    """Return U_y⁻¹ U_x⁻¹ U_y U_x, the transport around one square of the grid: equation eq-transport-plaquette."""
+    """Return U_y⁻¹ U_x⁻¹ U_y U_x, the transport around one square of the grid.
+
+    Label: eq-transport-plaquette.
+    """
     return along([1, 2, -1, -2], torch.stack([u_x, u_y]))

@@ -15,10 +15,12 @@ LADDERS = ("pole", "schild")
 
 
 def exponential(x: Float[Tensor, "*#b n"], u: Float[Tensor, "*#b n"]) -> Float[Tensor, "*_ n"]:
-    """Walk the distance ‖u‖ from x in the direction u: cos‖u‖ x + sin‖u‖ u/‖u‖, equation eq-transport-exponential.
+    """Walk the distance ‖u‖ from x in the direction u: cos‖u‖ x + sin‖u‖ u/‖u‖.
 
     Raises:
         ValueError: an x that is not a unit vector, a u that is not tangent at x.
+
+    Label: eq-transport-exponential.
     """
     check_points(x=x)
     check_tangent("u", x, u)
@@ -31,6 +33,8 @@ def logarithm(x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"]) -> Float[Ten
 
     Raises:
         ValueError: points that are not unit vectors, antipodal points (every direction leads there).
+
+    Label: eq-transport-exponential.
     """
     check_points(x=x, y=y)
     check_not_antipodal(x, y)
@@ -47,10 +51,12 @@ def distance(x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"]) -> Float[Tens
 
 
 def transport(x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], u: Float[Tensor, "*#b n"]) -> Float[Tensor, "*_ n"]:
-    """Carry u from x to y along the shorter great arc: u − (u·y)/(1 + x·y) (x + y), equation eq-transport-great-circle.
+    """Carry u from x to y along the shorter great arc: u − (u·y)/(1 + x·y) (x + y).
 
     Raises:
         ValueError: points that are not unit vectors or are antipodal, a u that is not tangent at x.
+
+    Label: eq-transport-great-circle, thm-transport-great-circle.
     """
     check_points(x=x, y=y)
     check_not_antipodal(x, y)
@@ -72,6 +78,8 @@ def ladder(points: Float[Tensor, "k n"], u: Float[Tensor, "n"], arm: float | int
 
     Raises:
         ValueError: an unknown kind, an arm that is not above zero, and what the geodesics refuse.
+
+    Label: thm-transport-ladder.
     """
     if kind not in LADDERS:
         raise ValueError(f"kind must be one of {LADDERS}, got {kind!r}")
@@ -117,6 +125,8 @@ def holonomy(polygon: Float[Tensor, "*b k 3"]) -> Float[Tensor, "*b"]:
 
     Raises:
         ValueError: fewer than 2 corners, corners that are not unit vectors, antipodal neighbours.
+
+    Label: thm-transport-holonomy.
     """
     check_corners(polygon, 2)
     corners = polygon.unbind(-2)
@@ -149,6 +159,8 @@ def spherical_area(polygon: Float[Tensor, "*b k 3"]) -> Float[Tensor, "*b"]:
 
     Raises:
         ValueError: fewer than 3 corners, corners that are not unit vectors, antipodal corners 0 and i.
+
+    Label: thm-transport-girard.
     """
     check_corners(polygon, 3)
     a, b, c = polygon[..., :1, :], polygon[..., 1:-1, :], polygon[..., 2:, :]

@@ -41,6 +41,8 @@ def entropy() -> float:
 
     Sentences are independent and can be told apart, so that this is the entropy rate of an endless text (renewal
     theorem), and no model has a smaller expected loss.
+
+    Label: thm-language-floor.
     """
     fixed = len(PATTERN.format(name="", first="", thing="", second=""))
     length = fixed + 2 * mean_length(NAMES) + 2 * mean_length(VERBS) + 2 * mean_length(THINGS)

@@ -2,6 +2,7 @@
 
 Every file is compared with a known sha256. Of Fashion-MNIST's images only the compressed files' checksums are
 published: plain files are recorded when they are met first, and refused when they change.
+Chapter "Static and dynamic MNIST".
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,7 @@
-"""A set of labelled images in memory, with the checksums of what it was read from."""
+"""A set of labelled images in memory, with the checksums of what it was read from.
+
+Chapter "Static and dynamic MNIST".
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

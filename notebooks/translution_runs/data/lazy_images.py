@@ -1,6 +1,6 @@
 """Labelled pictures that are read and decoded when they are asked for; no picture stays in memory.
 
-Pictures differ in size, so the cut to one size happens here, on the CPU.
+Pictures differ in size, so the cut to one size happens here, on the CPU. Chapter "ImageNet".
 """
 
 import math
@@ -111,9 +111,11 @@ class Chosen:
 
 
 def central_box(height: int, width: int) -> Box:
-    """Left, top, right and bottom of the square that a model is judged on (eq-imagenet-centre).
+    """Left, top, right and bottom of the square that a model is judged on.
 
     Scaled to 224 pixels, it is the centre of the picture whose shorter side was scaled to 256.
+
+    Label: eq-imagenet-centre.
     """
     side = KEPT * min(height, width)
     left, top = (width - side) / 2, (height - side) / 2
@@ -131,10 +133,12 @@ def random_view(seed: int) -> tuple[Callable[[int, int], Box], bool]:
 
 
 def random_box(height: int, width: int, generator: torch.Generator) -> Box:
-    """Left, top, right and bottom of a part drawn at random (eq-imagenet-crop; Szegedy et al., 2015).
+    """Left, top, right and bottom of a part drawn at random (Szegedy et al., 2015).
 
     It has 8 to 100 % of the picture's area, uniformly, and sides in a ratio of 3:4 to 4:3, uniformly in its logarithm.
     A part that does not fit is drawn again, ten times at most; then the central square is taken.
+
+    Label: eq-imagenet-crop.
     """
     for _ in range(TRIES):
         area, ratio, top, left = torch.rand(4, generator=generator, dtype=torch.float64).tolist()

@@ -69,6 +69,8 @@ def places(room: int, mode: str, patch: int | None = None) -> Int64[Tensor, " k"
 
     Raises:
         ValueError: an unknown mode, or no patch where the mode needs one.
+
+    Label: eq-equivariance-phase.
     """
     if mode not in PLACEMENTS:
         raise ValueError(f"mode: got {mode!r}, expected one of {PLACEMENTS}")

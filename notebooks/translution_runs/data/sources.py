@@ -1,4 +1,7 @@
-"""What is known of each data set of labelled images: sizes, columns, where Hugging Face has it."""
+"""What is known of each data set of labelled images: sizes, columns, where Hugging Face has it.
+
+Chapter "Static and dynamic MNIST".
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

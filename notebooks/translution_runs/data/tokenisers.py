@@ -1,4 +1,7 @@
-"""Text to numbers and back: one number a character, or GPT-2's byte pairs (Radford et al., 2019)."""
+"""Text to numbers and back: one number a character, or GPT-2's byte pairs (Radford et al., 2019).
+
+Chapter "Language models".
+"""
 
 import hashlib
 from collections.abc import Iterable

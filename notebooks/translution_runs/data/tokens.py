@@ -1,4 +1,7 @@
-"""Tokens in a row, in memory or in a file that is read in parts, and windows of them to train on."""
+"""Tokens in a row, in memory or in a file that is read in parts, and windows of them to train on.
+
+Chapter "Language models".
+"""
 
 import hashlib
 import json

@@ -1,4 +1,7 @@
-"""One run: its notebook executed by papermill, the record, and the executed copy beside it."""
+"""One run: its notebook executed by papermill, the record, and the executed copy beside it.
+
+Chapter "From laptop to cluster".
+"""
 
 import signal
 import sys

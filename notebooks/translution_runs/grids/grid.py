@@ -1,4 +1,7 @@
-"""A grid in one profile: which configurations its rows and columns stand for, and which of them are wanted."""
+"""A grid in one profile: which configurations its rows and columns stand for, and which of them are wanted.
+
+Chapter "From laptop to cluster".
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

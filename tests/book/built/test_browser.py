@@ -172,6 +172,18 @@ def test_a_page_opened_as_a_file(browser, html, page):
     assert complaints(browser) == []
 
 
+def test_a_page_of_source_code_in_the_browser(browser, address):
+    resize(browser, WIDE)
+    open_page(browser, f"{address}/_modules/translution_lib/functional/rotary.html")
+    for name in ("light", "dark"):
+        scheme(browser, name)
+        for size in (WIDE, NARROW):
+            resize(browser, size)
+            assert browser.execute_script(OVERFLOWING) == [], f"{name}, {size[0]} px wide"
+    assert foreign_requests(browser, urlsplit(address).netloc) == []
+    assert complaints(browser) == []
+
+
 def test_the_front_door_leads_to_the_first_page(browser, address):
     from selenium.webdriver.support.ui import WebDriverWait
 
@@ -184,3 +196,11 @@ def test_the_search_finds_a_word(browser, address):
 
     browser.get(f"{address}/search.html?q=translution")
     WebDriverWait(browser, 15).until(lambda b: b.find_elements("css selector", "#search-results li a"))
+
+
+def test_the_search_finds_an_equation_by_its_label(browser, address):
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    browser.get(f"{address}/search.html?q=eq-rotations-rope")
+    index = "#search-results li a[href*='book/back/labels.html']"
+    WebDriverWait(browser, 15).until(lambda b: b.find_elements("css selector", index))

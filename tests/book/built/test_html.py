@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from bs4 import BeautifulSoup
-from pages import by_name, pages
+from pages import by_name, labels, pages, titles
 
 # Typed and not derived: a book that lost a page must not pass because its table of contents lost it too.
 SENTENCES = {
@@ -45,6 +45,7 @@ SENTENCES = {
     "book/encodings/your_own": "a formula has no edge, a table has",
     "book/back/errata": "The preprint reports curves and no table",
     "book/back/glossary": "Reading zeros outside the grid",
+    "book/back/labels": "The labels are the names that the code, the tests and the checks in the pages share.",
     "book/back/api": "One relation per offset",
     "book/back/bibliography": "Attention is all you need",
 }
@@ -164,6 +165,43 @@ def test_every_link_inside_the_book_arrives(html, page, article):
         if parts.fragment and target.suffix == ".html":
             fragment = unquote(parts.fragment)
             assert parsed(target).find(id=fragment) or parsed(target).find(attrs={"name": fragment}), link["href"]
+
+
+def test_the_index_leads_from_every_label_to_its_statement(html):
+    for page in pages():
+        for label in labels(page.text):
+            entry = parsed(html / "book/back/labels.html").find("code", string=label).find_parent("li")
+            place = rf"/{page.name.split('/')[-1]}\.html#(?:equation-)?{label}"
+            assert re.search(f"{place}$", entry.find("a")["href"]), label
+
+
+def entries(html: Path, kinds: str) -> list:
+    return parsed(html / "book/back/api.html").select(", ".join(f"dl.py.{kind}" for kind in kinds.split()))
+
+
+def test_every_function_and_class_of_the_api_has_its_source(html):
+    assert entries(html, "function class exception method")
+    for entry in entries(html, "function class exception method"):
+        sources = entry.find("dt").select('a[href*="/_modules/"]')
+        assert sources, entry.find("dt").get_text()
+
+
+def test_every_class_of_the_api_leads_to_its_chapter(html):
+    chapters = {f"{page.name}.html" for page in titles().values()}
+    for entry in entries(html, "class exception"):
+        name = entry.find("dt")["id"]
+        links = [urlsplit(a["href"]).path.replace("../", "book/", 1) for a in entry.find("dd").select("a[href]")]
+        assert name.startswith("translution_book.figures.") or chapters & set(links), name
+
+
+def test_no_page_of_sources_fetches_from_another_host(html):
+    files = sorted((html / "_modules").rglob("*.html"))
+    assert files
+    for file in files:
+        page = parsed(file)
+        fetched = [element.get(name, "") for tag, names in FETCHED.items() for element in page.find_all(tag)
+                   for name in names if not NOT_FETCHED & set(element.get("rel", []))]
+        assert not [address for address in fetched if OTHER_HOST.match(address)], file
 
 
 @each_page

@@ -1,4 +1,7 @@
-"""A row of the ledger: one claim of a source, its status, and what decided about it."""
+"""A row of the ledger: one claim of a source, its status, and what decided about it.
+
+Chapter "The ledger".
+"""
 
 from dataclasses import dataclass
 from typing import NamedTuple

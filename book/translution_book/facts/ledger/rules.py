@@ -19,24 +19,31 @@ LEAST_SEEDS = 3
 def rounds_to(value: float | int | Decimal, printed: str) -> bool:
     """Say whether a number rounds to the printed one: p − u/2 ≤ x < p + u/2, u the unit of its last digit.
 
-    Equation eq-ledger-rounding. Halves round up, as in the tables.
+    Halves round up, as in the tables.
+
+    Label: eq-ledger-rounding.
     """
     unit = Decimal(1).scaleb(int(Decimal(printed).as_tuple().exponent))
     return Decimal(printed) - unit / 2 <= Decimal(str(value)) < Decimal(printed) + unit / 2
 
 
 def reach(seeds: int, level: float = LEVEL) -> float:
-    """Return the half-width of the interval in standard deviations, t √(1 + 1/n); equation eq-ledger-reach."""
+    """Return the half-width of the interval in standard deviations, t √(1 + 1/n).
+
+    Label: eq-ledger-reach.
+    """
     return student_quantile((1 + level) / 2, seeds - 1) * math.sqrt(1 + 1 / seeds)
 
 
 def interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
     """Return where one further run would lie with probability ``level``: mean ± t s √(1 + 1/n).
 
-    Equation eq-ledger-interval: the prediction interval of normal runs, with n − 1 degrees of freedom.
+    The prediction interval of normal runs, with n − 1 degrees of freedom.
 
     Raises:
         ValueError: fewer than two values, which have no spread.
+
+    Label: eq-ledger-interval, thm-ledger-coverage.
     """
     if len(values) < 2:
         raise ValueError(f"values must be at least two, got {len(values)}")
