@@ -120,7 +120,7 @@ def test_the_rehearsal_leaves_everything_that_a_session_has(rehearsed):
     session = json.loads((rehearsed / SESSION).read_text())
     assert session["state"] == "whole" and session["rehearsal"] and session["failed"] == []
     assert session["ceilings"]["bfloat16_operations_per_second"] > 0 and session["forms"] is not None
-    assert not any(session["waiting"].values())
+    assert not any(session["waiting"].values()) and session["times"].keys() == session["grids"].keys()
     files = sorted(path.name for path in rehearsed.iterdir())
     assert len(files) <= 8 and set(files) == {SESSION, BENCHMARKS, LOG, RECORDS, "language-modelling.jsonl"}
     assert all(path.stat().st_size <= MOST for path in rehearsed.iterdir())

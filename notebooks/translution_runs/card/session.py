@@ -64,9 +64,11 @@ class Session:
     rates: dict[str, float] = field(default_factory=dict)
     sets: dict[str, bool] = field(default_factory=dict)
     failed: list[dict[str, str]] = field(default_factory=list)
+    times: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.start = time.monotonic()
+        self.times |= self.folder.session.get("times", {})
         self.end = self.start + 60 * self.minutes
 
     @property
@@ -234,6 +236,8 @@ class Session:
             return
         self.folder.add(f"{kind_of(config).name}.jsonl", done.text)
         (Path(config.results_dir) / f"{config.name}.json").unlink(missing_ok=True)
+        self.times[config.name] = {"predicted": round(done.task.seconds, 1), "seconds": round(done.seconds, 1)}
+        self.folder.note(times=self.times)
         self.say(f"  {config.name}: {duration(done.seconds)}")
 
     def summary(self) -> str:
