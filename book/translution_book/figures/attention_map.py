@@ -5,32 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from .interactive import data_script, slider
+from .interactive import slider
 from .output import Output, checked_alt, wrap
 from .panels import Panel, short, svg_element, token_places
 from .plots import _array
+from .script import script
 from .style import legible, palette
 from .svg import fingerprint
 
 __all__ = ["attention_map"]
 
 _GAP = 28.0
-
-_SCRIPT = """for(const f of document.querySelectorAll('#%(uid)s:not([data-ready])')){f.dataset.ready=1;
-const d=JSON.parse(f.querySelector('.tl-data').textContent),q=c=>[...f.querySelectorAll(c)],s=f.querySelector('svg'),
-r=f.querySelector('input'),o=f.querySelector('output'),P=['.tl-l','.tl-r','.tl-m'].map(c=>q(c+' rect')),
-T=q('.tl-v text'),
-go=()=>{const i=+r.value;d.ids[i].forEach((k,j)=>{P[1][j].setAttribute('fill-opacity',d.rows[i][j]/d.high[i]);
-P[2][j].setAttribute('fill',k<0?'url(#%(uid)sm)':d.colours[k]);T[j].textContent=k<0?'':d.names[k];
-T[j].setAttribute('fill',k<0?'currentColor':d.inks[k])});
-q('.tl-a').forEach((a,n)=>['x','y'].forEach(c=>a.setAttribute(c,P[n][i].getAttribute(c))));
-o.value=d.labels[i];r.setAttribute('aria-valuetext',d.labels[i]);s.setAttribute('aria-label',d.alt+' '+d.labels[i])},
-to=i=>{if(i>=0&&i<P[0].length&&i!=r.value){r.value=i;go()}},
-at=e=>to(P[0].indexOf(document.elementFromPoint(e.clientX,e.clientY)));
-s.addEventListener('pointermove',at);s.addEventListener('pointerdown',at);r.addEventListener('input',go);
-r.addEventListener('keydown',e=>{const n={ArrowUp:-d.step,ArrowDown:d.step}[e.key];
-if(n){e.preventDefault();to(+r.value+n)}});
-f.querySelector('.tl-control').style.display='flex';go()}"""
 
 
 def attention_map(weights, relations, *, alt: str, caption: str | None = None, start: int | None = None) -> Output:
@@ -62,7 +47,7 @@ def attention_map(weights, relations, *, alt: str, caption: str | None = None, s
     panels = _row_of_panels(places)
     width, height = panels[-1].right + 2, panels[-1].bottom + 2
     stage = svg_element(uid, f"{alt} {labels[start]}", width, height, _inside(panels, data, start, uid))
-    extra = data_script(data) + f"<script>{_SCRIPT % {'uid': uid}}</script>"
+    extra = script("attention_map", uid, data)
     kind = f'class="tl-figure tl-interactive" id="{uid}"'
     return Output(wrap(stage + slider("query", labels, start), caption, extra, kind), f"{alt} {labels[start]}")
 

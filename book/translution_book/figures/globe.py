@@ -8,10 +8,10 @@ import numpy as np
 
 from . import sphere
 from .globe_drawing import ARC, ARROW, EVERY, RADIUS, SIZE, drawing
-from .globe_script import GLOBE
-from .interactive import data_script, slider
+from .interactive import slider
 from .output import Output, checked_alt, wrap
 from .panels import svg_element
+from .script import script
 from .svg import fingerprint
 
 __all__ = ["globe"]
@@ -93,7 +93,7 @@ def globe(
         f'<div style="{_FLEX}"><div style="flex:1 1 280px;max-width:{SIZE}px">{svg}</div>'
         f'<div style="flex:3 1 280px;max-width:430px">{side}</div></div>'
     )
-    extra = data_script(data) + f"<script>{GLOBE % {'uid': uid}}</script>"
+    extra = script("globe", uid, data)
     return Output(wrap(body, caption, extra, f'class="tl-figure tl-interactive" id="{uid}"'), said)
 
 
