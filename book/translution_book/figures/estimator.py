@@ -57,7 +57,7 @@ def estimator(
         ValueError: if `alt` is empty, or a start value is none that the sliders reach.
 
     Example:
-        >>> from translution_lib import figures
+        >>> from translution_book import figures
         >>> figures.estimator(alt="Estimates of exp(x·y).", m=64, norms=(1.5, 1.5), angle=30)  # doctest: +ELLIPSIS
         figure: Estimates of exp(x·y). m = 64, norms 1.5 and 1.5, angle 30°: trigonometric features: ...
     """
