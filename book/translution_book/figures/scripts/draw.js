@@ -108,14 +108,14 @@ function figure({one, all, data, masked}) {
     kinds[origin(cell)] = kind;
     go();
   };
-  const next = cell => (moved()[cell] + 1) % data.tints.length;
+  const redrawn = cell => (moved()[cell] + 1) % data.tints.length;
 
   let pen = -1;
   stage.addEventListener("pointerdown", event => {
     const cell = under(ink, event);
     if (cell < 0) return;
     event.preventDefault();
-    pen = next(cell);
+    pen = redrawn(cell);
     draw(cell, pen);
   });
   stage.addEventListener("pointermove", event => {
@@ -132,7 +132,7 @@ function figure({one, all, data, masked}) {
   }
   at.addEventListener("input", go);
   onArrows(at, rows => askAt(beyond(Number(at.value), [rows, 0])), ["ArrowUp", "ArrowDown"]);
-  one(".tl-pen").addEventListener("click", () => draw(Number(at.value), next(Number(at.value))));
+  one(".tl-pen").addEventListener("click", () => draw(Number(at.value), redrawn(Number(at.value))));
   one(".tl-clear").addEventListener("click", () => {
     [kinds, move] = [kinds.map(() => 0), [0, 0]];
     go();

@@ -63,8 +63,8 @@ function figure({one, all, data}) {
   // The arc from the first to the last vector, once the loop is complete.
   const drawTurned = ([p], [v], angle) => {
     const least = Math.atan2(Math.sin(angle), Math.cos(angle)), across = cross(p, v);
-    const point = k => mix(1, p, data.arc, mix(Math.cos(least * k / 24), v, Math.sin(least * k / 24), across));
-    put("turned", `M${range(0, 24, 1).map(k => at(point(k))).join("L")}`);
+    const stop = k => mix(1, p, data.arc, mix(Math.cos(least * k / 24), v, Math.sin(least * k / 24), across));
+    put("turned", `M${range(0, 24, 1).map(k => at(stop(k))).join("L")}`);
   };
   // Handles with their names, which stand away from the loop's middle.
   const drawCorners = seen => {
@@ -193,7 +193,8 @@ function figure({one, all, data}) {
   };
 
   onDrag(stage, grab, drag);
-  stage.addEventListener("touchstart", event => {  // a finger on a corner does not scroll the page
+  // A finger on a corner does not scroll the page.
+  stage.addEventListener("touchstart", event => {
     if (event.target.closest(".tl-corner")) event.preventDefault();
   }, {passive: false});
   step.addEventListener("input", () => { walk++; go(); });
