@@ -12,6 +12,11 @@ NAMES = {"identifier", "shorthand_property_identifier", "shorthand_property_iden
 TARGETS = {"pair_pattern": "value", "assignment_pattern": "left", "object_assignment_pattern": "left"}
 
 
+def nodes(text: str) -> list[Node]:
+    """Everything that the parser sees, in order."""
+    return list(_nodes(PARSER.parse(text.encode()).root_node))
+
+
 class Source:
     """A parsed file: `names` it declares at its top, `missing` ones that it takes from elsewhere, and `faults`."""
 

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 import pytest
-from javascript import Source
+from javascript import Source, nodes
 from translution_book.figures.script import FOLDER, parts, script
 
 FILES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.js"))}
@@ -90,5 +90,13 @@ def test_node_reads_what_the_page_gets(name, tmp_path):
 
 
 @each_figure
-def test_comments_stay_at_home(name):
-    assert "//" not in script(name, "tl0", {}) and len(script(name, "tl0", {})) < 17_000
+def test_what_a_page_gets_is_one_line_that_still_means_the_same(name):
+    """A missing semicolon, which the end of a line forgives, would join two statements."""
+    code = re.search(r"<script>(.*)</script>", script(name, "tl0", {}))[1]
+    assert "//" not in code and len(code) < 17_000
+    whole = "".join(FILES[file] for file in parts(name))
+    assert _kinds(code)[1:] == _kinds(f'(()=>{{"use strict";{whole}start("tl0",figure)}})()')[1:]
+
+
+def _kinds(text):
+    return [node.type for node in nodes(text) if node.type not in ("comment", "\n", "automatic_semicolon")]

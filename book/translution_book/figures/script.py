@@ -26,7 +26,7 @@ FOLDER = Path(__file__).parent / "scripts"
 def script(name: str, uid: str, data: dict) -> str:
     """The data, and what brings the figures with the id `uid` to life; nothing of it is left in the page's names."""
     code = "".join(map(_code, parts(name)))
-    return f'{_inline(data)}<script>(()=>{{"use strict";\n{code}start({json.dumps(uid)},figure)}})()</script>'
+    return f'{_inline(data)}<script>(()=>{{"use strict";{code}start({json.dumps(uid)},figure)}})()</script>'
 
 
 def parts(name: str) -> list[str]:
@@ -42,8 +42,9 @@ def _text(name: str) -> str:
 
 @cache
 def _code(name: str) -> str:
-    """A file without lines that hold comments alone, empty lines and indentation."""
-    return re.sub(r"^ *//.*\n|^\n|^ +", "", _text(name), flags=re.M)
+    """A file in one line, without its comments and indentation: a stored notebook gives every line one of its own."""
+    bare = re.sub(r"^ *//.*\n|^\n|^ +", "", _text(name), flags=re.M)
+    return re.sub(r"(?<=[;{},(])\n", "", bare).replace("\n", " ")
 
 
 def _inline(data: dict) -> str:

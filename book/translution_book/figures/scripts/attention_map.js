@@ -1,7 +1,7 @@
 // with: pointer
 // A query's weights, and the relation through which it reads each key: id −1 is a masked pair.
 function figure({one, all, data, masked}) {
-  const stage = one("svg"), slider = one("input"), names = all(".tl-v text"), frames = all(".tl-a");
+  const stages = all("svg"), slider = one("input"), names = all(".tl-v text"), frames = all(".tl-a");
   const panels = [".tl-l", ".tl-r", ".tl-m"].map(panel => all(`${panel} rect`));
   const [queries, weights, relations] = panels;
   const show = query => {
@@ -14,7 +14,7 @@ function figure({one, all, data, masked}) {
     });
     frames.forEach((frame, panel) => mark(frame, panels[panel][query]));
     tell(slider, data.labels[query]);
-    stage.setAttribute("aria-label", `${data.alt} ${data.labels[query]}`);
+    stages[0].setAttribute("aria-label", `${data.alt} ${data.labels[query]}`);
   };
-  choose(slider, show, {stages: [stage], find: event => under(queries, event), row: data.step});
+  choose(slider, show, {stages, find: event => under(queries, event), row: data.step});
 }
