@@ -162,8 +162,8 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
         )
         for k, head in enumerate(heads)
     )  # fmt: skip
-    grid = "display:grid;grid-template-columns:auto auto auto;justify-content:center;gap:.1em 1em;margin:.4em 0"
-    return f'<div style="{grid};text-align:left;white-space:nowrap;font-size:.92em">{cells}</div>'
+    grid = "display:grid;grid-template-columns:auto auto auto;justify-content:center;gap:.1em .8em;margin:.4em 0"
+    return f'<div style="{grid};text-align:left;font-size:.92em">{cells}</div>'
 
 
 def _histograms(both: Sequence[np.ndarray], exact: Sequence[float]) -> str:
