@@ -1,4 +1,4 @@
-"""The globe: the page's turned angle, area and angles are those of the library's sphere."""
+"""The globe: the page's turned angle, area and angles are those of the library's globe_loop."""
 
 import re
 
@@ -8,15 +8,16 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from translution_book import figures, geometry
-from translution_book.figures import sphere
+from translution_book.figures import globe_drawing, globe_loop
 from translution_book.figures.globe import _loop, _rows
+from translution_book.figures.script import FOLDER
 
 places = st.tuples(st.integers(0, 180), st.integers(-180, 180))
 OCTANT = {"N": (0, 0), "A": (90, 0), "B": (90, 90)}
 
 
 def points(loop):
-    return torch.tensor(np.array([sphere.unit(place) for place in loop]))
+    return torch.tensor(np.array([globe_loop.unit(place) for place in loop]))
 
 
 def apart(loop):
@@ -31,21 +32,48 @@ def equal_angles(a, b, turn=2 * np.pi, atol=1e-9):
 
 
 @given(st.lists(places, min_size=3, max_size=5), st.integers(-180, 180))
-def test_angle_and_area_are_those_of_the_library(loop, bearing):
+def test_angle_area_and_corners_belong_together(loop, bearing):
     assume(apart(loop))
-    vectors, area = sphere.carried(loop, bearing), sphere.area(loop)
-    equal_angles(sphere.turn(loop, vectors), float(geometry.holonomy(points(loop))))
-    equal_angles(area, float(geometry.spherical_area(points(loop))), 4 * np.pi)
-    assert abs(sphere.turn(loop, vectors) - area) < 1e-9
-    inner = torch.tensor(sphere.angles(loop))
-    equal_angles(inner if area >= 0 else -inner, geometry.interior_angles(points(loop)), atol=1e-6)
+    vectors, area = globe_loop.carried(loop, bearing), globe_loop.area(loop)
+    equal_angles(globe_loop.turn(loop, vectors), float(geometry.holonomy(points(loop))))
+    assert abs(globe_loop.turn(loop, vectors) - area) < 1e-9
+    side = 1 if area >= 0 else -1
+    equal_angles(side * (sum(globe_loop.angles(loop)) - np.pi * (len(loop) - 2)), area, atol=1e-6)
+
+
+COMPUTE = """
+return loops.map(loop => {
+  const parts = {edge: 20, circle: 60, fine: 30, bearing: 20}, stations = stationsOf(loop, parts);
+  const vectors = carriedAround(loop, stations, parts), area = areaOf(loop);
+  return {stations, vectors, area, turn: turnedBy(loop, vectors, area),
+    angles: loop.length < 2 ? [] : innerAngles(loop, area)};
+});
+"""
+
+
+def test_the_page_computes_what_the_geometry_computes(session):
+    rng = np.random.default_rng(0)
+    drawn = [[[int(rng.integers(181)), int(rng.integers(-180, 181))] for _ in range(3 + k % 3)] for k in range(90)]
+    loops = [loop for loop in drawn if apart(loop)] + [[[θ, 20]] for θ in (5, 60, 175)]
+    assert len(loops) > 60
+    code = "".join((FOLDER / name).read_text(encoding="utf-8") for name in ("start.js", "sphere.js"))
+    session.get("about:blank")
+    computed = session.execute_script(f"const loops = arguments[0];\n{code}{COMPUTE}", loops)
+    for loop, page in zip(loops, computed, strict=True):
+        vectors = globe_loop.carried(loop, 20)
+        np.testing.assert_allclose(page["stations"], globe_loop.stations(loop), atol=1e-10)
+        np.testing.assert_allclose(page["vectors"], vectors, atol=1e-9)
+        assert page["area"] == pytest.approx(globe_loop.area(loop), abs=1e-9), loop
+        assert page["turn"] == pytest.approx(globe_loop.turn(loop, vectors), abs=1e-9), loop
+        if len(loop) > 1:
+            equal_angles(page["angles"], globe_loop.angles(loop), atol=1e-6)
 
 
 @given(st.lists(places, min_size=3, max_size=4), st.integers(-180, 180))
 def test_a_carried_vector_stays_tangent_and_keeps_its_length(loop, bearing):
     assume(apart(loop))
-    stations, vectors = sphere.stations(loop), sphere.carried(loop, bearing)
-    assert len(stations) == len(vectors) == sphere.EDGE * len(loop) + 1
+    stations, vectors = globe_loop.stations(loop), globe_loop.carried(loop, bearing)
+    assert len(stations) == len(vectors) == globe_loop.EDGE * len(loop) + 1
     np.testing.assert_allclose(np.sum(stations**2, axis=1), 1, atol=1e-12)
     np.testing.assert_allclose(np.sum(vectors**2, axis=1), 1, atol=1e-10)
     np.testing.assert_allclose(np.sum(stations * vectors, axis=1), 0, atol=1e-10)
@@ -57,10 +85,10 @@ def test_a_carried_vector_stays_tangent_and_keeps_its_length(loop, bearing):
 def test_a_circle_turns_by_its_cap(colatitude):
     loop = [[colatitude, 20]]
     cap = 2 * np.pi * (1 - np.cos(np.radians(colatitude)))
-    assert sphere.area(loop) == pytest.approx(cap)
-    assert sphere.turn(loop, sphere.carried(loop, 0)) == pytest.approx(cap, abs=2e-5)
-    south, _, _ = sphere.frame(loop[0])
-    np.testing.assert_allclose(sphere.carried(loop, 0)[0], south)
+    assert globe_loop.area(loop) == pytest.approx(cap)
+    assert globe_loop.turn(loop, globe_loop.carried(loop, 0)) == pytest.approx(cap, abs=2e-5)
+    south, _, _ = globe_loop.frame(loop[0])
+    np.testing.assert_allclose(globe_loop.carried(loop, 0)[0], south)
 
 
 def test_the_octant_is_the_example_of_the_chapter():
@@ -73,16 +101,16 @@ def test_the_octant_is_the_example_of_the_chapter():
 @given(st.lists(places, min_size=3, max_size=3))
 def test_facets_cover_the_area_and_front_and_back_make_the_whole(loop):
     assume(apart(loop))
-    flat = sum(np.cross(b - a, c - a) / 2 for a, b, c in sphere.facets(loop))
-    a, b, c = (sphere.unit(place) for place in loop)  # the vector area depends on the boundary alone
+    flat = sum(np.cross(b - a, c - a) / 2 for a, b, c in globe_drawing.facets(loop))
+    a, b, c = (globe_loop.unit(place) for place in loop)  # the vector area depends on the boundary alone
     fine = [(p, q) for x, y in ((a, b), (b, c), (c, a)) for p, q in _chords(x, y)]
     np.testing.assert_allclose(flat, sum(np.cross(p, q) / 2 for p, q in fine), atol=1e-9)
-    halves = sphere.split(sphere.stations(loop), lambda p: f"{p[0]:.9f} {p[1]:.9f}")
-    assert sum(map(_length, halves)) == pytest.approx(_flat_length(sphere.stations(loop)), rel=2e-2)
+    halves = globe_drawing.split(globe_loop.stations(loop), lambda p: f"{p[0]:.9f} {p[1]:.9f}")
+    assert sum(map(_length, halves)) == pytest.approx(_flat_length(globe_loop.stations(loop)), rel=2e-2)
 
 
 def _chords(x, y):
-    stops = [(sphere.MESH - i) * x + i * y for i in range(sphere.MESH + 1)]
+    stops = [(globe_drawing.MESH - i) * x + i * y for i in range(globe_drawing.MESH + 1)]
     stops = [p / np.linalg.norm(p) for p in stops]
     return zip(stops, stops[1:], strict=False)
 
@@ -137,6 +165,12 @@ def test_the_still_face_is_what_the_script_shows(opened):
     assert seen["values"][0] == seen["values"][3] != "90.0°"
 
 
+def test_the_still_face_of_a_whole_loop_is_what_the_script_shows(opened):
+    tilted = {"A": (40, 10), "B": (95, 60), "C": (130, -20)}
+    output = figures.globe({"triangle": tilted}, alt="Three corners.", bearing=50, view=(70, 25))
+    same_drawing(opened(output).execute_script(READ), output)
+
+
 def test_the_page_carries_turns_and_chooses(opened):
     from selenium.webdriver.common.keys import Keys
     from selenium.webdriver.support.ui import Select
@@ -156,7 +190,7 @@ def test_the_page_carries_turns_and_chooses(opened):
     seen = browser.execute_script(READ)
     assert len(seen["corners"]) == 1 and seen["sliders"][:3] == [60, 175, 182]
     loop = [[175, 2]]
-    assert seen["values"][:2] == [value for _, value in _rows(loop, sphere.carried(loop, 0))[:2]]
+    assert seen["values"][:2] == [value for _, value in _rows(loop, globe_loop.carried(loop, 0))[:2]]
 
 
 def test_a_corner_stops_short_of_an_antipode(opened):
@@ -181,7 +215,7 @@ def test_dragging_turns_the_globe_and_moves_a_corner(opened):
     went = (numbers(seen["corners"][1]) - numbers(before["corners"][1])) * scale
     np.testing.assert_allclose(went, [25, 30], atol=3)
     places = [[0, 0], [seen["sliders"][1], seen["sliders"][2] - 180], [90, 90]]
-    assert seen["values"] == [value for _, value in _rows(places, sphere.carried(places, 0))]
+    assert seen["values"] == [value for _, value in _rows(places, globe_loop.carried(places, 0))]
     stage = browser.find_element("css selector", ".tl-globe")
     drag = ActionChains(browser).move_to_element_with_offset(stage, 0, 90).click_and_hold()
     drag.move_by_offset(-40, 20).release().perform()
@@ -223,6 +257,20 @@ def test_the_button_carries_the_vector_around(opened):
     browser.find_element("css selector", ".tl-play").click()
     at = WebDriverWait(browser, 20, 0.02).until(lambda b: b.execute_script(READ)["sliders"][0] % 60)
     WebDriverWait(browser, 20, 0.02).until(lambda b: b.execute_script(READ)["sliders"][0] > at)
+
+
+def test_readers_who_want_no_motion_get_a_quarter_with_every_press(opened):
+    browser = opened(figures.globe(alt="A triangle.", step=0))
+    features = [{"name": "prefers-reduced-motion", "value": "reduce"}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    button, seen = browser.find_element("css selector", ".tl-play"), []
+    for _ in range(5):
+        button.click()
+        seen.append(browser.execute_script(READ)["sliders"][0])
+        browser.execute_async_script("setTimeout(arguments[0], 120)")
+        assert browser.execute_script(READ)["sliders"][0] == seen[-1], "it moves by itself"
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert seen == [15, 30, 45, 60, 0]
 
 
 @pytest.mark.parametrize(("change", "message"), [

@@ -63,7 +63,7 @@ figures.overview_svg()                                        # the same as the 
 ```
 
 Outputs are `Output` objects: HTML for the page, ``figure: <alt>`` in a terminal, and under a kernel `frames` is a live
-ipywidget. Their bytes depend on their arguments alone.
+ipywidget. Their bytes depend on their arguments alone. What moves them in the page are the plain files in `scripts/`.
 """
 
 from .attention_map import attention_map

@@ -5,32 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from .interactive import data_script, slider
+from .interactive import slider
 from .output import Output, checked_alt, wrap
-from .panels import Panel, short, svg_element, token_places
+from .panels import Panel, short, svg_element, text_width, token_places
 from .plots import _array
+from .script import script
 from .style import legible, palette
 from .svg import fingerprint
 
 __all__ = ["attention_map"]
 
-_GAP = 28.0
-
-_SCRIPT = """for(const f of document.querySelectorAll('#%(uid)s:not([data-ready])')){f.dataset.ready=1;
-const d=JSON.parse(f.querySelector('.tl-data').textContent),q=c=>[...f.querySelectorAll(c)],s=f.querySelector('svg'),
-r=f.querySelector('input'),o=f.querySelector('output'),P=['.tl-l','.tl-r','.tl-m'].map(c=>q(c+' rect')),
-T=q('.tl-v text'),
-go=()=>{const i=+r.value;d.ids[i].forEach((k,j)=>{P[1][j].setAttribute('fill-opacity',d.rows[i][j]/d.high[i]);
-P[2][j].setAttribute('fill',k<0?'url(#%(uid)sm)':d.colours[k]);T[j].textContent=k<0?'':d.names[k];
-T[j].setAttribute('fill',k<0?'currentColor':d.inks[k])});
-q('.tl-a').forEach((a,n)=>['x','y'].forEach(c=>a.setAttribute(c,P[n][i].getAttribute(c))));
-o.value=d.labels[i];r.setAttribute('aria-valuetext',d.labels[i]);s.setAttribute('aria-label',d.alt+' '+d.labels[i])},
-to=i=>{if(i>=0&&i<P[0].length&&i!=r.value){r.value=i;go()}},
-at=e=>to(P[0].indexOf(document.elementFromPoint(e.clientX,e.clientY)));
-s.addEventListener('pointermove',at);s.addEventListener('pointerdown',at);r.addEventListener('input',go);
-r.addEventListener('keydown',e=>{const n={ArrowUp:-d.step,ArrowDown:d.step}[e.key];
-if(n){e.preventDefault();to(+r.value+n)}});
-f.querySelector('.tl-control').style.display='flex';go()}"""
+_NAMES = ("query i", "weight α of key j", "its matrix: δ")
+_ROW = "display:flex;flex-wrap:wrap;gap:.4em .8em;justify-content:center"  # a phone gets two panels and one below
 
 
 def attention_map(weights, relations, *, alt: str, caption: str | None = None, start: int | None = None) -> Output:
@@ -59,10 +45,9 @@ def attention_map(weights, relations, *, alt: str, caption: str | None = None, s
     labels = _token_names(shape, relations.cls)
     data = _data(rows, relations) | {"alt": alt, "labels": labels, "step": shape[-1]}
     uid = fingerprint(alt, str(caption), *labels)
-    panels = _row_of_panels(places)
-    width, height = panels[-1].right + 2, panels[-1].bottom + 2
-    stage = svg_element(uid, f"{alt} {labels[start]}", width, height, _inside(panels, data, start, uid))
-    extra = data_script(data) + f"<script>{_SCRIPT % {'uid': uid}}</script>"
+    panel = Panel.fit(places, 360.0 if places[:, 1].max() == 0 else 160.0)
+    stage = _stage(panel, _inside(panel, data, start, uid), uid, f"{alt} {labels[start]}")
+    extra = script("attention_map", uid, data)
     kind = f'class="tl-figure tl-interactive" id="{uid}"'
     return Output(wrap(stage + slider("query", labels, start), caption, extra, kind), f"{alt} {labels[start]}")
 
@@ -86,29 +71,30 @@ def _data(rows: np.ndarray, relations) -> dict[str, Any]:
     }
 
 
-def _row_of_panels(places: np.ndarray) -> list[Panel]:
-    """Three panels side by side; a line of tokens gets one panel per row instead."""
-    panels: list[Panel] = []
-    flat = places[:, 1].max() == 0
-    for k in range(3):
-        corner = {"top": 22.0 + 66 * k} if flat else {"left": panels[-1].right + _GAP if panels else 0.0}
-        panels.append(Panel.fit(places, 360.0 if flat else 160.0, **corner))
-    return panels
+def _stage(panel: Panel, inside: list[str], uid: str, alt: str) -> str:
+    """Three drawings in a row that breaks before it shrinks far; the first one is named in full."""
+    width = max(panel.right, *map(text_width, _NAMES)) + 2
+    least = width if panel.places[:, 1].max() == 0 else 126
+    drawings = (
+        svg_element(uid if k == 0 else fingerprint(uid, name), alt if k == 0 else name, width, panel.bottom + 2, drawn)
+        for k, (name, drawn) in enumerate(zip(_NAMES, inside, strict=True))
+    )
+    cards = (f'<div style="flex:1 1 {least:.0f}px;max-width:{width:.0f}px">{svg}</div>' for svg in drawings)
+    return f'<div style="{_ROW}">{"".join(cards)}</div>'
 
 
-def _inside(panels: list[Panel], data: dict[str, Any], start: int, uid: str) -> str:
-    one, two, three = panels
+def _inside(panel: Panel, data: dict[str, Any], start: int, uid: str) -> list[str]:
+    """The query's place, the weights of its keys, and their relations."""
     ids, count = data["ids"][start], len(data["rows"])
     fills = [data["colours"][k] if k >= 0 else f"url(#{uid}m)" for k in ids]
     alphas = [v / data["high"][start] for v in data["rows"][start]]
-    return "".join([
-        one.label("query i"), two.label("weight α of key j"), three.label("its matrix: δ"),
-        one.cells("tl-l", [("transparent", 1.0)] * count),
-        two.cells("tl-r", [(palette.blue, alpha) for alpha in alphas]),
-        three.cells("tl-m", [(fill, 1.0) for fill in fills]),
-        _names(three, data, ids),
-        *(panel.frame("tl-a", start) for panel in panels),
-    ])  # fmt: skip
+    cells = (
+        panel.cells("tl-l", [("transparent", 1.0)] * count),
+        panel.cells("tl-r", [(palette.blue, alpha) for alpha in alphas]),
+        panel.cells("tl-m", [(fill, 1.0) for fill in fills]) + _names(panel, data, ids),
+    )
+    frame = panel.frame("tl-a", start)
+    return [panel.label(name) + drawn + frame for name, drawn in zip(_NAMES, cells, strict=True)]
 
 
 def _names(panel: Panel, data: dict[str, Any], ids: list[int]) -> str:

@@ -6,9 +6,9 @@ from html import escape
 
 import numpy as np
 
-from .interactive import data_script
 from .output import Output, attribute, checked_alt, wrap
 from .panels import short, svg_element, text_width
+from .script import script
 from .style import palette
 from .svg import fingerprint
 
@@ -20,18 +20,6 @@ _PAPER = "var(--pst-color-background,var(--jp-layout-color0,Canvas))"
 _PLAIN = "color:var(--pst-color-text-base,inherit);text-decoration:none"
 _SCROLL = "overflow-x:auto"  # a phone scrolls a wide diagram rather than shrinking its words
 _ITEM = "border-left:3px solid var(--pst-color-border,#888);padding:.1em 0 .1em .8em;margin:.7em 0;text-align:left"
-
-# Item k is the k-th link of the drawing and the k-th entry of the list; d.lit[k] are the links that light up with it.
-_SCRIPT = """for(const f of document.querySelectorAll('#%(uid)s:not([data-ready])')){f.dataset.ready=1;
-const d=JSON.parse(f.querySelector('.tl-data').textContent),q=c=>[...f.querySelectorAll(c)],L=q('svg a'),
-I=q('.tl-item');let now=d.start;
-const show=all=>I.forEach((e,k)=>{e.hidden=!all&&k!==now}),
-go=k=>{now=k;show();L.forEach((a,n)=>{const on=d.lit[k].includes(n),e=a.querySelector('.tl-mark');
-e.setAttribute('stroke',on?d.colour:'currentColor');e.setAttribute('stroke-width',n===k?3.4:on?2.2:1.2);
-n===k?a.setAttribute('aria-current','true'):a.removeAttribute('aria-current')})};
-L.forEach((a,k)=>{a.addEventListener('focus',()=>go(k));a.addEventListener('click',e=>{e.preventDefault();go(k)})});
-addEventListener('beforeprint',()=>show(true));addEventListener('afterprint',()=>show());
-f.querySelector('.tl-list').setAttribute('aria-live','polite');go(now)}"""
 
 
 @dataclass(frozen=True)
@@ -128,7 +116,7 @@ def diagram(
         for k, (title, (text, proof, entry)) in enumerate(zip(titles, texts, strict=True))
     )
     data = {"start": start, "lit": _lit(keys, arrows), "colour": palette.orange}
-    extra = data_script(data) + f"<script>{_SCRIPT % {'uid': uid}}</script>"
+    extra = script("diagram", uid, data)
     legend = '<div style="font-size:.85em">solid: contained in what it points to; dashed: not contained</div>'
     entries = f'<div class="tl-list mathjax_process" style="max-width:44em;margin:0 auto">{items}</div>'
     body = f'<div style="{_SCROLL}">{picture}</div>{legend}{entries}'

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from .draw_script import DRAW
 from .encoding import Encoding, follow, moved
-from .interactive import data_script, slider
+from .interactive import slider
 from .output import Output, checked_alt, wrap
 from .panels import Panel, grid_places, short, svg_element
 from .plots import _array
+from .script import script
 from .style import palette
 from .svg import fingerprint
 
@@ -93,7 +93,7 @@ def draw_and_move(
     }  # fmt: skip
     controls = _controls(shape, query, pictures, grounds, layers, move)
     top = f'<div style="{_FLEX}"><div>{_canvas(uid, said, start, now, query)}{_legend(ink)}</div>{controls}</div>'
-    extra = data_script(data) + f"<script>{DRAW % {'uid': uid}}</script>"
+    extra = script("draw", uid, data)
     kind = f'class="tl-figure tl-interactive" id="{uid}"'
     return Output(wrap(f'{top}<div style="{_GRID}">{cards}</div>', caption, extra, kind), said)
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from .axes import Axes
-from .estimator_script import ESTIMATOR
-from .interactive import data_script, slider
+from .interactive import slider
 from .output import Output, checked_alt, wrap
 from .panels import svg_element
+from .script import script
 from .style import palette
 from .svg import fingerprint
 
@@ -90,7 +90,7 @@ def estimator(
         f'<div style="{_FLEX}">{cards}</div><div style="font-size:.85em">{note}</div>'
         f"{_table(rows)}{_controls(m, x, y, angle, equal)}"
     )
-    extra = data_script(data) + f"<script>{ESTIMATOR % {'uid': uid}}</script>"
+    extra = script("estimator", uid, data)
     return Output(wrap(body, caption, extra, f'class="tl-figure tl-interactive" id="{uid}"'), said)
 
 
@@ -162,8 +162,8 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
         )
         for k, head in enumerate(heads)
     )  # fmt: skip
-    grid = "display:grid;grid-template-columns:auto auto auto;justify-content:center;gap:.1em 1em;margin:.4em 0"
-    return f'<div style="{grid};text-align:left;white-space:nowrap;font-size:.92em">{cells}</div>'
+    grid = "display:grid;grid-template-columns:auto auto auto;justify-content:center;gap:.1em .8em;margin:.4em 0"
+    return f'<div style="{grid};text-align:left;font-size:.92em">{cells}</div>'
 
 
 def _histograms(both: Sequence[np.ndarray], exact: Sequence[float]) -> str:

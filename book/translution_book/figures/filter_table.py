@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from .filter_table_script import FILTER_TABLE
-from .interactive import data_script
 from .output import Output, attribute, checked_alt, wrap
 from .panels import short, svg_element, text_width
+from .script import script
 from .svg import fingerprint
 
 __all__ = ["Link", "Tag", "filter_table"]
@@ -102,7 +101,7 @@ def filter_table(
     legend = _legend(bars[1])
     table = _table(header, rows, caption, widths, uid)
     inside = stage + legend + _controls(made, words or {}, len(rows)) + table
-    extra = data_script(data) + f"<script>{FILTER_TABLE % {'uid': uid}}</script>"
+    extra = script("filter_table", uid, data)
     return Output(wrap(inside, None, extra, f'class="tl-figure tl-interactive" id="{uid}"'), _told(data, counts))
 
 

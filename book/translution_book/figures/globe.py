@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from . import sphere
-from .globe_drawing import ARC, ARROW, EVERY, RADIUS, SIZE, drawing
-from .globe_script import GLOBE
-from .interactive import data_script, slider
+from . import globe_loop
+from .globe_drawing import ARC, ARROW, EVERY, MESH, RADIUS, SIZE, drawing
+from .interactive import slider
 from .output import Output, checked_alt, wrap
 from .panels import svg_element
+from .script import script
 from .svg import fingerprint
 
 __all__ = ["globe"]
@@ -41,8 +41,9 @@ def globe(
     The reader drags the globe to turn it, drags the corners, and carries the vector by a slider. Printed are the angle
     that the vector has turned by after the whole loop, the enclosed area, and the excess of a polygon's angles over
     those of a flat one, each computed on its own (the angle from the steps, the area from the corners' coordinates).
-    All are positive if the loop runs counterclockwise, seen from outside. Whole turns of the angle are invisible: of
-    its values the one nearest to the area is printed.
+    All are positive if the loop runs counterclockwise around the smaller side, seen from outside. Whole turns of the
+    angle are invisible: of its values the one nearest to the area is printed. The button carries the vector around;
+    where the reader's system asks for reduced motion, each press carries it a quarter further.
 
     Args:
         loops: by name, the corners of a polygon (their names and places: colatitude θ and longitude φ in degrees), or
@@ -71,20 +72,20 @@ def globe(
     if not table:
         raise ValueError(f"loops must hold at least one loop, got {loops}")
     name, (names, places) = next(iter(table.items()))
-    last = len(sphere.stations(places)) - 1
+    last = len(globe_loop.stations(places)) - 1
     step, first = last if step is None else step, places[min(corner, len(places) - 1)]
     view = _near(view)
     if not 0 <= step <= last:
         raise ValueError(f"step must lie between 0 and {last}, got {step}")
-    vectors = sphere.carried(places, bearing)
+    vectors = globe_loop.carried(places, bearing)
     rows = _rows(places, vectors)
     said = f"{alt} {name[:1].upper()}{name[1:]}: turned by {rows[0][1]}, area {rows[1][1]}."
     uid = fingerprint(alt, str(caption), *table, str(list(table.values())))
     drawn = drawing(places, names, vectors, step, view)
     svg = svg_element(uid, said, SIZE, SIZE, drawn).replace("<svg ", '<svg class="tl-globe" ', 1)
     data = {
-        "alt": alt, "view": view, "bearing": bearing, "corner": corner, "edge": sphere.EDGE,
-        "circle": sphere.CIRCLE, "fine": sphere.FINE, "mesh": sphere.MESH, "size": SIZE, "radius": RADIUS,
+        "alt": alt, "view": view, "bearing": bearing, "corner": corner, "edge": globe_loop.EDGE,
+        "circle": globe_loop.CIRCLE, "fine": globe_loop.FINE, "mesh": MESH, "size": SIZE, "radius": RADIUS,
         "arrow": ARROW, "arc": ARC, "every": EVERY, "apart": _APART, "step": step,
         "loops": [{"name": key, "names": n, "places": p} for key, (n, p) in table.items()],
     }  # fmt: skip
@@ -93,7 +94,7 @@ def globe(
         f'<div style="{_FLEX}"><div style="flex:1 1 280px;max-width:{SIZE}px">{svg}</div>'
         f'<div style="flex:3 1 280px;max-width:430px">{side}</div></div>'
     )
-    extra = data_script(data) + f"<script>{GLOBE % {'uid': uid}}</script>"
+    extra = script("globe", uid, data)
     return Output(wrap(body, caption, extra, f'class="tl-figure tl-interactive" id="{uid}"'), said)
 
 
@@ -104,7 +105,7 @@ def _loop(name: str, given: Any) -> tuple[list[str], list[list[float | int]]]:
             raise ValueError(f"loops[{name!r}] must be a colatitude from 5 to 175 degrees, got {given}")
         return ["start"], [[given, 0]]
     places = [_near(place) for place in given.values()]
-    points = np.array([sphere.unit(place) for place in places])
+    points = np.array([globe_loop.unit(place) for place in places])
     cosines = np.abs(points @ points.T)[np.triu_indices(len(points), 1)]
     if len(places) < 3 or cosines.max() >= np.cos(np.radians(_APART)):
         raise ValueError(f"loops[{name!r}] must have three corners or more, none within {_APART:g} degrees of another "
@@ -121,16 +122,16 @@ def _degrees(angle: float | int) -> str:
     return f"{np.degrees(angle) + 0.0:.1f}°".replace("-0.0", "0.0").replace("-", "−")
 
 
-def _rows(places: sphere.Loop, vectors: np.ndarray) -> list[tuple[str, str]]:
+def _rows(places: globe_loop.Loop, vectors: np.ndarray) -> list[tuple[str, str]]:
     """What is printed: the turned angle, the area, the angles' excess."""
-    area = sphere.area(places)
+    area = globe_loop.area(places)
     rows = [
-        ("turned by", _degrees(sphere.turn(places, vectors))),
+        ("turned by", _degrees(globe_loop.turn(places, vectors))),
         ("enclosed area", f"{area:.4f} = {_degrees(area)}".replace("-", "−")),
     ]
     if len(places) == 1:
         return [*rows, ("angles", "no corners"), ("their excess", "–")]
-    angles, sign = sphere.angles(places), 1 if area >= 0 else -1
+    angles, sign = globe_loop.angles(places), 1 if area >= 0 else -1
     excess = sign * (sum(angles) - np.pi * (len(places) - 2))
     return [*rows, ("angles", ", ".join(map(_degrees, angles))), ("their excess", _degrees(excess))]
 

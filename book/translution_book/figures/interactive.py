@@ -1,21 +1,15 @@
 """Figures that move: live under a kernel, precomputed without one, and still when printed."""
 
-import json
 from collections.abc import Callable, Sequence
 from html import escape
 
 from .output import Output, attribute, checked_alt, render, wrap
+from .script import script
 from .svg import Drawing, fingerprint
 
 __all__ = ["frames"]
 
 _CONTROL = "display:none;gap:.6em;justify-content:center;align-items:center;flex-wrap:wrap;margin:.4em 0"
-
-_SCRIPT = """for(const f of document.querySelectorAll('#%s:not([data-ready])')){f.dataset.ready=1;
-const d=JSON.parse(f.querySelector('.tl-data').textContent),s=f.querySelector('svg'),r=f.querySelector('input'),
-o=f.querySelector('output'),go=()=>{const i=+r.value;s.innerHTML=d.frames[i].map(k=>d.parts[k]).join('');
-s.setAttribute('aria-label',d.alts[i]);o.value=d.values[i];r.setAttribute('aria-valuetext',d.values[i])};
-r.addEventListener('input',go);f.querySelector('.tl-control').style.display='flex';go()}"""
 
 
 def frames(
@@ -60,7 +54,7 @@ def frames(
     html = wrap(
         stage + slider(label, texts, start),
         caption,
-        data_script(_table(pictures, uid) | {"alts": alts, "values": texts}) + f"<script>{_SCRIPT % uid}</script>",
+        script("frames", uid, _table(pictures, uid) | {"alts": alts, "values": texts}),
         f'class="tl-figure tl-interactive" id="{uid}"',
     )
     return Output(html, alts[start], lambda: _widget(draw, values, texts, alts, label, start, width, caption))
@@ -76,13 +70,6 @@ def slider(label: str, texts: Sequence[str], start: int, length: float | int = 1
         f'data-lm-suppress-shortcuts="true" style="flex:0 1 {length:g}em;min-width:8em">'
         f'</label><output style="min-width:{room:.1f}em;text-align:left">{escape(texts[start])}</output></div>'
     )
-
-
-def data_script(data: dict) -> str:
-    """Inline JSON that no HTML parser mistakes for markup."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    text = text.replace("</", "<\\/").replace("<!--", "<\\u0021--")
-    return f'<script type="application/json" class="tl-data">{text}</script>'
 
 
 def _aligned(figures: Sequence) -> list[Drawing]:

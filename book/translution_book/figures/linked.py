@@ -5,31 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from .interactive import data_script, slider
+from .interactive import slider
 from .output import Output, checked_alt, wrap
 from .panels import Panel, grid_places, image, short, svg_element, text_width, token_places
 from .plots import _array
+from .script import script
 from .style import legible, palette
 from .svg import fingerprint
 
 __all__ = ["linked_maps", "pointer_map"]
-
-_SCRIPT = """for(const f of document.querySelectorAll('#%(uid)s:not([data-ready])')){f.dataset.ready=1;
-const d=JSON.parse(f.querySelector('.tl-data').textContent),q=c=>[...f.querySelectorAll(c)],s=f.querySelector('svg'),
-r=f.querySelector('input'),o=f.querySelector('output'),L=q('.tl-l rect'),R=q('.tl-r rect'),T=q('.tl-v text'),
-paint=(v,h)=>v===null?['url(#%(uid)sm)',1]:d.ids?[d.colours[v],1]:[d.colours[v<0?1:0],Math.min(1,Math.abs(v)/h)],
-ink=(v,a)=>v===null||a<=.6?'currentColor':d.ids?d.inks[v]:'#fff',
-put=(m,c)=>m&&c&&['x','y'].forEach(a=>m.setAttribute(a,c.getAttribute(a))),
-go=()=>{const i=+r.value;d.rows[i].forEach((v,k)=>{const p=paint(v,d.high[i]);R[k].setAttribute('fill',p[0]);
-R[k].setAttribute('fill-opacity',p[1]);if(T[k]){T[k].textContent=v===null?'':d.ids?v:v.toFixed(d.text).replace('-','\\u2212');T[k].setAttribute('fill',ink(v,p[1]))}});
-put(f.querySelector('.tl-a'),L[i]);put(f.querySelector('.tl-b'),R[i]);o.value=d.labels[i];
-r.setAttribute('aria-valuetext',d.labels[i]);s.setAttribute('aria-label',d.alt+' '+d.labels[i])},
-to=i=>{if(i>=0&&i<L.length&&i!=r.value){r.value=i;go()}},
-at=e=>to(L.indexOf(document.elementFromPoint(e.clientX,e.clientY)));
-s.addEventListener('pointermove',at);s.addEventListener('pointerdown',at);r.addEventListener('input',go);
-r.addEventListener('keydown',e=>{const n={ArrowUp:-d.step,ArrowDown:d.step}[e.key];
-if(n){e.preventDefault();to(+r.value+n)}});
-f.querySelector('.tl-control').style.display='flex';go()}"""
 
 
 def linked_maps(
@@ -110,7 +94,7 @@ def linked_maps(
     ])  # fmt: skip
     edges = [one.right, two.right, one.left + text_width(left_label), two.left + text_width(right_label)]
     stage = svg_element(uid, f"{alt} {labels[start]}", max(edges) + 2, max(one.bottom, two.bottom) + 2, inside)
-    extra = data_script(data) + f"<script>{_SCRIPT % {'uid': uid}}</script>"
+    extra = script("linked", uid, data)
     kind = f'class="tl-figure tl-interactive" id="{uid}"'
     return Output(wrap(stage + slider(slider_label, labels, start), caption, extra, kind), f"{alt} {labels[start]}")
 

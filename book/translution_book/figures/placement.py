@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from .interactive import data_script, slider
+from .interactive import slider
 from .levels import cells, codes
 from .output import Output, checked_alt, wrap
 from .panels import Panel, grid_places, short, svg_element
-from .placement_script import PLACEMENT
 from .plots import _array
+from .script import script
 from .style import palette
 from .svg import fingerprint
 
@@ -69,7 +69,7 @@ def placement(
     sliders = "".join(slider(f"corner, {axis}", steps, v, 12) for axis, v in axes)
     words = f'<div class="tl-said" style="font-size:.9em;margin:.3em 0">{escape(now["said"])}</div>'
     body = f'<div style="{_ROW}">{panels}</div>{sliders}{words}{_bars(now["rates"])}'
-    extra = data_script(data | {"alt": alt, "fills": _FILLS}) + f"<script>{PLACEMENT % {'uid': uid}}</script>"
+    extra = script("placement", uid, data | {"alt": alt, "fills": _FILLS})
     return Output(wrap(body, caption, extra, f'class="tl-figure tl-interactive" id="{uid}"'), said)
 
 

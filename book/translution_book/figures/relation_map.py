@@ -2,24 +2,15 @@
 
 import numpy as np
 
-from .interactive import data_script, slider
+from .interactive import slider
 from .output import Output, checked_alt, wrap
 from .panels import Panel, grid_places, labels_of, short, svg_element, token_places
 from .plots import _array
+from .script import script
 from .style import palette
 from .svg import fingerprint
 
 __all__ = ["relation_map"]
-
-_SCRIPT = """for(const f of document.querySelectorAll('#%(uid)s:not([data-ready])')){f.dataset.ready=1;
-const d=JSON.parse(f.querySelector('.tl-data').textContent),s=f.querySelector('svg'),r=f.querySelector('input'),
-o=f.querySelector('output'),C=[...f.querySelectorAll('.tl-l rect')],p=f.querySelector('.tl-p'),
-go=()=>{const k=+r.value;C.forEach((c,n)=>c.setAttribute('fill-opacity',d.ids[n]<0||d.ids[n]==k?1:.16));
-p.setAttribute('d',d.paths[k]);p.setAttribute('stroke',d.colours[k]);o.value=d.labels[k];
-r.setAttribute('aria-valuetext',d.labels[k]);s.setAttribute('aria-label',d.alt+' '+d.labels[k])},
-at=e=>{const k=d.ids[C.indexOf(document.elementFromPoint(e.clientX,e.clientY))];if(k>=0&&k!=r.value){r.value=k;go()}};
-s.addEventListener('pointermove',at);s.addEventListener('pointerdown',at);r.addEventListener('input',go);
-f.querySelector('.tl-control').style.display='flex';go()}"""
 
 
 def relation_map(
@@ -70,7 +61,7 @@ def relation_map(
         + f'<path class="tl-p" d="{data["paths"][start]}" fill="none" stroke="{data["colours"][start]}" '
         'stroke-width="2" stroke-linecap="round" pointer-events="none"/>',
     )  # fmt: skip
-    extra = data_script(data) + f"<script>{_SCRIPT % {'uid': uid}}</script>"
+    extra = script("relation_map", uid, data)
     kind = f'class="tl-figure tl-interactive" id="{uid}"'
     return Output(wrap(stage + slider(slider_label, labels, start), caption, extra, kind), f"{alt} {labels[start]}")
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from .axes import Axes
 from .encoding import moved
-from .interactive import data_script, slider
+from .interactive import slider
 from .levels import codes, panel
 from .output import Output, checked_alt, wrap
 from .panels import short, svg_element
 from .plots import _array
-from .shifted_script import SHIFTED
+from .script import script
 from .style import palette
 from .svg import fingerprint
 
@@ -113,7 +113,7 @@ def shifted(
     top = f'<div style="flex:0 1 180px">{svg_element(uid, said, 180, height, digit)}</div>'
     top += f'<div style="flex:0 1 340px">{svg_element(fingerprint(uid), change_label, 340, 230, chart)}</div>'
     cards = "".join(_card(uid, k, entry, data, start, magnify) for k, entry in enumerate(data["maps"]))
-    extra = data_script(data | {"axes": axes.data(), "xs": xs}) + f"<script>{SHIFTED % {'uid': uid}}</script>"
+    extra = script("shifted", uid, data | {"axes": axes.data(), "xs": xs})
     body = f'<div style="{_FLEX}">{top}</div>{slider("shift", labels, start, 14)}<div style="{_GRID}">{cards}</div>'
     return Output(wrap(body, caption, extra, f'class="tl-figure tl-interactive" id="{uid}"'), said)
 

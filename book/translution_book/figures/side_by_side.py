@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .interactive import data_script, slider
+from .interactive import slider
 from .output import Output, checked_alt, wrap
 from .panels import Panel, labels_of, short, svg_element, text_width
 from .plots import _array
+from .script import script
 from .style import palette
 from .svg import fingerprint
 
@@ -19,30 +20,6 @@ __all__ = ["OffsetMap", "side_by_side"]
 _WIDTH, _ENTRIES, _RADIUS = 150.0, 256, 10.0
 _WORDS = {"value": "", "norm": "norm ", "cosine": "cosine ", "angle": "mean cosine "}
 _CARDS = "display:flex;flex-wrap:wrap;gap:.8em;justify-content:center;align-items:flex-start"
-
-_SCRIPT = """for(const f of document.querySelectorAll('#%(uid)s:not([data-ready])')){f.dataset.ready=1;
-const d=JSON.parse(f.querySelector('.tl-data').textContent),r=f.querySelector('input'),o=f.querySelector('output'),
-C=[...f.querySelectorAll('.tl-card')].map((e,n)=>{const q=c=>[...e.querySelectorAll(c)];
-return{m:d.maps[n],svg:q('svg')[0],R:q('.tl-l rect'),A:q('.tl-a')[0],T:q('.tl-t')[0],E:q('.tl-e rect'),
-H:q('.tl-h line')}}),
-dot=(a,b)=>a.reduce((s,v,k)=>s+v*b[k],0),
-cosine=(a,b)=>dot(a,b)/(Math.sqrt(dot(a,a)*dot(b,b))||1),
-paint=(R,values,high)=>R.forEach((c,n)=>{c.setAttribute('fill',d.colours[values[n]<0?1:0]);
-c.setAttribute('fill-opacity',high?Math.min(1,Math.abs(values[n])/high):0)}),
-go=()=>{const k=+r.value;o.value=d.labels[k];r.setAttribute('aria-valuetext',d.labels[k]);
-for(const{m,svg,R,A,T,E,H}of C){const x=m.entries[k];
-if(m.show==='cosine')paint(R,m.entries.map(y=>cosine(x,y)),1);
-['x','y'].forEach(a=>A.setAttribute(a,R[k].getAttribute(a)));paint(E,x,m.most);
-H.forEach((l,n)=>{l.setAttribute('x2',+l.getAttribute('x1')+d.radius*Math.cos(x[n]));
-l.setAttribute('y2',l.getAttribute('y1')-d.radius*Math.sin(x[n]))});
-T.textContent=m.show==='cosine'?'cosines with this entry':m.word+m.values[k].toFixed(3).replace('-','\\u2212');
-svg.setAttribute('aria-label',m.name+' at '+d.labels[k]+': '+T.textContent)}},
-to=k=>{if(k>=0&&k<d.labels.length&&k!=r.value){r.value=k;go()}};
-for(const{svg,R}of C)['pointermove','pointerdown'].forEach(w=>svg.addEventListener(w,e=>
-to(R.indexOf(document.elementFromPoint(e.clientX,e.clientY)))));
-r.addEventListener('input',go);r.addEventListener('keydown',e=>{const n={ArrowUp:-d.step,ArrowDown:d.step}[e.key];
-if(n){e.preventDefault();to(+r.value+n)}});
-f.querySelector('.tl-control').style.display='flex';go()}"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +74,7 @@ def side_by_side(
     )
     step = int(np.ptp(places[:, 0])) + 1 if np.ptp(places[:, 1]) else 1
     numbers = {"labels": labels, "step": step, "radius": _RADIUS, "colours": [palette.blue, palette.orange]}
-    extra = data_script(numbers | {"maps": data}) + f"<script>{_SCRIPT % {'uid': uid}}</script>"
+    extra = script("side_by_side", uid, numbers | {"maps": data})
     body = f'<div style="{_CARDS}">{cards}</div>{slider("offset", labels, start, 9)}'
     kind = f'class="tl-figure tl-interactive" id="{uid}"'
     return Output(wrap(body, caption, extra, kind), f"{alt} {labels[start]}")

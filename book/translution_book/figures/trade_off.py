@@ -6,13 +6,12 @@ from html import escape
 from math import floor, log10
 from typing import Any
 
-from .interactive import data_script
 from .output import Output, attribute, checked_alt, wrap
 from .panels import short, svg_element
 from .scales import in_few_digits, linear, logarithmic
+from .script import script
 from .style import palette
 from .svg import fingerprint
-from .trade_off_script import TRADE_OFF
 
 __all__ = ["Run", "trade_off"]
 
@@ -100,7 +99,7 @@ def trade_off(
     told = _told(data, view, first, view["start"])
     stage = svg_element(uid, f"{alt} {view['said']} {told}", *_SIZE, _drawn(data, view))
     inside = stage + _legend(data, view, families) + _controls(chosen, first, view, told)
-    extra = data_script(data) + f"<script>{TRADE_OFF % {'uid': uid}}</script>"
+    extra = script("trade_off", uid, data)
     kind = f'class="tl-figure tl-interactive" id="{uid}"'
     return Output(wrap(inside, caption, extra, kind), f"{alt} {view['said']} {told}")
 

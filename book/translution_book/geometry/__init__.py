@@ -8,6 +8,7 @@ from . import connection, lattice, sphere
 from .connection import christoffel, curvature, induced, sectional, transport_along
 from .lattice import along, plaquette
 from .sphere import (
+    carried,
     distance,
     exponential,
     holonomy,
@@ -21,6 +22,7 @@ from .sphere import (
 
 __all__ = [
     "along",
+    "carried",
     "christoffel",
     "connection",
     "curvature",

@@ -65,6 +65,19 @@ def transport(x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], u: Float[Ten
     return u - 2 * (u * y).sum(-1, keepdim=True) / (both * both).sum(-1, keepdim=True) * both
 
 
+def carried(points: Float[Tensor, "k *b n"], u: Float[Tensor, "*b n"]) -> Float[Tensor, "k *b n"]:
+    """Return at every point the vector u, given at points[0] and carried along great arcs from point to point.
+
+    Raises:
+        ValueError: as :func:`transport`, for any of the steps.
+    """
+    vectors = [u]
+    for x, y in zip(points[:-1], points[1:], strict=True):
+        v = transport(x, y, vectors[-1])
+        vectors.append(v - (v * y).sum(-1, keepdim=True) * y)  # rounding stays in the tangent plane
+    return torch.stack(vectors)
+
+
 def ladder(points: Float[Tensor, "k n"], u: Float[Tensor, "n"], arm: float | int = 0.1,
            kind: str = "pole") -> Float[Tensor, "n"]:
     """Carry u along the points by geodesic parallelograms: only geodesics and midpoints are used.
@@ -129,13 +142,9 @@ def holonomy(polygon: Float[Tensor, "*b k 3"]) -> Float[Tensor, "*b"]:
     Label: thm-transport-holonomy.
     """
     check_corners(polygon, 2)
-    corners = polygon.unbind(-2)
-    start = _any_tangent(corners[0])
-    u = start
-    for x, y in zip(corners, (*corners[1:], corners[0]), strict=True):
-        u = transport(x, y, u)
-        u = u - (u * y).sum(-1, keepdim=True) * y  # rounding stays in the tangent plane
-    return turn(corners[0], start, u)
+    corners = polygon.movedim(-2, 0)
+    u = carried(torch.cat([corners, corners[:1]]), _any_tangent(corners[0]))
+    return turn(corners[0], u[0], u[-1])
 
 
 def interior_angles(polygon: Float[Tensor, "*b k 3"]) -> Float[Tensor, "*b k"]:
