@@ -49,7 +49,8 @@ def run(code: str) -> subprocess.CompletedProcess:
 def test_the_library_is_imported_without_anything_else():
     others = ["matplotlib", "pydantic", "yaml", "scipy", "pandas", "sklearn", "translution_runs", "translution_book"]
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.modules.update(dict.fromkeys({others}))"
-    done = run(f"{code}; import translution_lib as t; print(t.ViT.named('A/12', image_size=24, channels=1).config.grid)")
+    made = "translution_lib.ViT.named('A/12', image_size=24, channels=1)"
+    done = run(f"{code}; import translution_lib; print({made}.config.grid)")
     assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
 
 
