@@ -270,7 +270,7 @@ def test_a_small_square_turns_by_the_curvature(seed, dim):
             z = z + side
         return (p - torch.eye(dim) + h**2 * r[..., c, d]).abs().max()
 
-    assert rest(0.02) < 0.02**3 * 200 and rest(0.01) < rest(0.02) / 4
+    assert all(rest(h) < 10 * h**3 for h in (0.02, 0.01, 0.005))  # of third order; a wrong curvature shows in h²
 
 
 @few
