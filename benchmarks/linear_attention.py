@@ -15,7 +15,7 @@ import measuring
 import system_memory
 import torch
 
-from translution_lib import Relations, SelfAttention, definition
+from translution_lib import Attention, Relations, definition
 from translution_lib.functional.attention import masked_softmax
 from translution_lib.mixers.performer import Performer
 
@@ -42,7 +42,7 @@ def needed(task: dict) -> dict:
     return {"needs_bytes": 24 * task["batch"] * task["heads"] * task["tokens"] ** 2}
 
 
-class Tables(SelfAttention):
+class Tables(Attention):
     """Self-attention whose scores and weights are n × n tables."""
 
     def fused(self, q, k, v, bias=None, scale=None):
@@ -51,7 +51,7 @@ class Tables(SelfAttention):
         return masked_softmax(q @ k.mT / q.shape[-1] ** 0.5, mask) @ v
 
 
-KINDS = {"performer": Performer, "performer-definition": Performer, "softmax": SelfAttention, "tables": Tables}
+KINDS = {"performer": Performer, "performer-definition": Performer, "softmax": Attention, "tables": Tables}
 
 
 def measure(task: dict) -> dict:

@@ -27,7 +27,7 @@ import measuring
 import system_memory
 import torch
 
-from translution_lib import SelfAttention, Translution, cost, definition, offsets
+from translution_lib import Attention, Translution, cost, definition, offsets
 from translution_lib.functional import compiled, forms
 
 PRESETS = {
@@ -113,7 +113,7 @@ def measure(task: dict) -> dict:
 def make(task: dict) -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor | None]:
     """Return a form's layer, its input, and for the authors' layer the output that the library gives."""
     relations = offsets((task["grid"],) * 2, cls=True)
-    kind = SelfAttention if task["form"] == "self-attention" else Translution
+    kind = Attention if task["form"] == "self-attention" else Translution
     torch.manual_seed(0)
     layer = kind(relations, task["dim"], task["heads"])
     torch.manual_seed(1)

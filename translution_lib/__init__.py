@@ -13,27 +13,28 @@ from translution_lib import cost, functional
 from translution_lib.functional import translution
 from translution_lib.mixers import (
     MIXERS,
+    Absolute,
     AbsoluteTranslution,
     Attention,
     BilinearAttention,
     Convolution,
-    GatedPositionalAttention,
+    Encoded,
+    Encoding,
     GeneralTranslution,
     LoRTranslution,
+    Mixer,
     NoTranslution,
     Performer,
     PerformerS1,
     PerformerS2,
-    RelativeKeyVector,
-    RelativeValueVector,
-    RelativeVectors,
-    Riemann,
+    PositionalGate,
     Rotary,
     RotaryTranslution,
     ScalarBias,
-    SelfAttention,
     Translution,
+    Transport,
     ValueTranslution,
+    Vectors,
     as_translution,
     definition,
 )
@@ -43,9 +44,9 @@ from translution_lib.sharing import bucketed, merge
 
 __version__ = "0.1.0"
 
-__all__ = ["GPT", "MIXERS", "AbsoluteTranslution", "Attention", "BilinearAttention", "Convolution",
-           "GatedPositionalAttention", "GeneralTranslution", "LoRTranslution", "NoTranslution", "Performer",
-           "PerformerS1", "PerformerS2", "RelativeKeyVector", "RelativeValueVector", "RelativeVectors", "Relations",
-           "Riemann", "Rotary", "RotaryTranslution", "ScalarBias", "SelfAttention", "Translution", "ValueTranslution",
-           "ViT", "as_translution", "bucketed", "cost", "definition", "functional", "merge",
-           "offsets", "pairs", "place_cls", "shared", "translution"]
+__all__ = ["GPT", "MIXERS", "Absolute", "AbsoluteTranslution", "Attention", "BilinearAttention", "Convolution",
+           "Encoded", "Encoding", "GeneralTranslution", "LoRTranslution", "Mixer", "NoTranslution",
+           "Performer", "PerformerS1", "PerformerS2", "PositionalGate", "Relations", "Rotary",
+           "RotaryTranslution", "ScalarBias", "Translution", "Transport", "ValueTranslution", "Vectors",
+           "ViT", "as_translution", "bucketed", "cost", "definition", "functional", "merge", "offsets",
+           "pairs", "place_cls", "shared", "translution"]

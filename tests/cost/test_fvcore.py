@@ -7,7 +7,7 @@ import pytest
 import torch
 from einops import rearrange
 
-from translution_lib import LoRTranslution, SelfAttention, Translution, ViT, cost, definition
+from translution_lib import Attention, LoRTranslution, Translution, ViT, cost, definition
 from translution_lib.functional.translution import gather_weight
 
 fvcore = pytest.importorskip("fvcore.nn")
@@ -62,7 +62,7 @@ def small(mixer: str, **options) -> ViT:
 @pytest.fixture(autouse=True)
 def written_out(monkeypatch, plain_types):
     """Tracing turns sizes into tensors, which enforced annotations refuse."""
-    monkeypatch.setattr(SelfAttention, "mix", attention)
+    monkeypatch.setattr(Attention, "mix", attention)
     monkeypatch.setattr(LoRTranslution, "mix", low_rank)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.cost.strategies import ATTENTION, head_counts, options, widths
 from tests.unit.strategies import LINEAR, tables, tables_of
-from translution_lib import MIXERS, LoRTranslution, SelfAttention, Translution, cost, definition, offsets, shared
+from translution_lib import MIXERS, Attention, LoRTranslution, Translution, cost, definition, offsets, shared
 from translution_lib.functional import grouped
 
 
@@ -114,7 +114,7 @@ def test_scores_and_values_keep_their_pairs_each_for_itself(relative, room, monk
 
 @pytest.mark.parametrize("batch", [1, 3])
 def test_saved_bytes_of_self_attention(batch):
-    layer = SelfAttention(offsets((2, 3)), dim=6, heads=2, head_dim=5)
+    layer = Attention(offsets((2, 3)), dim=6, heads=2, head_dim=5)
     assert cost.count_saved_bytes(layer, torch.randn(batch, 6, 6)) == cost.layer.of(layer).saved_bytes(batch)
     with definition():
         counted = cost.count_saved_bytes(layer, torch.randn(batch, 6, 6))

@@ -7,7 +7,7 @@ from translution_runs.learnt import learnt
 from translution_runs.run import Run
 
 from translution_lib import ViT, offsets
-from translution_lib.mixers import Riemann, ScalarBias
+from translution_lib.mixers import MIXERS
 
 
 def vit(mixer: str, **options) -> ViT:
@@ -23,25 +23,25 @@ def test_scales_and_widths_by_layer_and_head():
 
 
 def test_a_table_by_distance_is_the_mean_over_offsets_of_a_length():
-    layer = ScalarBias(offsets((2, 2)), 4, 1)
+    layer = MIXERS["scalar-bias"](offsets((2, 2)), 4, 1)
     with torch.no_grad():
-        layer.bias.copy_(torch.arange(9.0)[None])  # δ from (−1, −1) to (1, 1)
+        layer.table.copy_(torch.arange(9.0)[None])  # δ from (−1, −1) to (1, 1)
     assert layer.learnt()["bias by distance"].tolist() == [[4.0, 4.0, 4.0]]
     with torch.no_grad():
-        layer.bias[0, 1] = 9  # δ = (−1, 0)
+        layer.table[0, 1] = 9  # δ = (−1, 0)
     assert layer.learnt()["bias by distance"].tolist() == [[4.0, 6.0, 4.0]]
-    assert ScalarBias(offsets((2, 2)), 4, 1, bias="alibi").learnt() == {}
+    assert MIXERS["scalar-bias"](offsets((2, 2)), 4, 1, bias="alibi").learnt() == {}
 
 
 def test_a_window_at_the_start_is_the_focus_of_riemannformer():
     grid = offsets((3, 5))
-    table = ScalarBias(grid, 8, 2, start="window").bias
-    focus = Riemann(grid, 8, 2, transport="none", metric=None, focus="before")
+    table = MIXERS["scalar-bias"](grid, 8, 2, start="window").table
+    focus = MIXERS["riemann"](grid, 8, 2, transport="none", metric=None, focus="before")
     torch.testing.assert_close(table, focus.offset_focus(torch.tensor(grid.labels).float()).to(table))
     with pytest.raises(ValueError, match="start"):
-        ScalarBias(grid, 8, 2, bias="alibi", start="window")
+        MIXERS["scalar-bias"](grid, 8, 2, bias="alibi", start="window")
     with pytest.raises(ValueError, match="start"):
-        ScalarBias(grid, 8, 2, start="far")
+        MIXERS["scalar-bias"](grid, 8, 2, start="far")
 
 
 def test_networks_without_such_numbers_have_none():

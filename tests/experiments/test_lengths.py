@@ -19,7 +19,7 @@ def model(mixer, depth=1, **options):
     made = GPT(7, L, 8, depth, 1 if mixer == "convolution" else 2, 8, mixer=mixer, **options)
     with torch.no_grad():
         for name, parameter in made.named_parameters():
-            if "bias" in name or "vector" in name:
+            if any(kind in name for kind in ("bias", "vector", "table")):
                 parameter.normal_()  # far from zero, so that a wrong offset shows
     return made.double().eval()
 
@@ -68,7 +68,7 @@ def test_clipped_offsets_are_the_last_known_one():
     x = torch.randn(1, 2 * L, 8, dtype=torch.float64)
     q, k = (torch.stack((x[0] @ w).split(4, -1)) for w in (layer.query, layer.key))
     delta = (torch.arange(2 * L)[:, None] - torch.arange(2 * L)).clamp(0, L - 1)
-    by_hand = q @ k.mT / 2 + layer.bias[:, delta]
+    by_hand = q @ k.mT / 2 + layer.table[:, delta]
     mask = torch.ones(2 * L, 2 * L, dtype=torch.bool).tril()
     torch.testing.assert_close(longer.scores(x)[0][:, mask], by_hand[:, mask])
     table = lengthened(model("translution"), 2 * L, "clip").relations

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch.autograd.graph import saved_tensors_hooks
 
-from translution_lib import GPT, MIXERS, Translution, ViT, cost, definition, functional, offsets
+from translution_lib import GPT, MIXERS, Attention, Translution, ViT, cost, definition, functional, offsets
 from translution_lib.functional.translution import gather_weight
 
 NAMES = ("self-attention", "translution", "lor-translution")
@@ -73,7 +73,7 @@ def test_true_count(shape, cls, heads, d, c, r):
     layers = [cost.layer.named(name, rel, c, heads, head_dim=d, relative_dim=r) for name in NAMES]
     assert [layer.macs_true() for layer in layers] == [sa, tr, lor]
     assert run(rel, c, heads, d, "translution") == tr
-    fast = MIXERS["self-attention"](rel, dim=c, heads=heads, head_dim=d)
+    fast = Attention(rel, dim=c, heads=heads, head_dim=d)
     assert cost.count_macs(fast, torch.zeros(1, n, c)) == sa
     low = MIXERS["lor-translution"](rel, dim=c, heads=heads, head_dim=d, relative_dim=r)
     counted = cost.count_macs(low, torch.zeros(1, n, c))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from translution_lib import Relations, SelfAttention, Translution, definition, functional, offsets, translution
+from translution_lib import Attention, Relations, Translution, definition, functional, offsets, translution
 
 FORMS = pytest.mark.parametrize("form", [functional.translution_definition, translution])
 SUBSETS = ["", "q", "k", "v", "qk", "qv", "kv", "qkv"]
@@ -145,7 +145,7 @@ def test_every_kind_of_layer_runs_its_equation_and_none_is_self_attention(relati
     assert_close(layer(x), literal)
     assert [w.ndim == 3 for w in (layer.query, layer.key, layer.value)] == [u in relative for u in "qkv"]
     if not relative:
-        plain = SelfAttention(relations, 6, 2)
+        plain = Attention(relations, 6, 2)
         plain.load_state_dict(layer.state_dict())
         assert_close(layer(x), plain(x))
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from tests.unit.strategies import normal
-from translution_lib import Rotary, ScalarBias, offsets
+from translution_lib import MIXERS, offsets
 from translution_lib.functional import transport
 from translution_lib.mixers.convert import NoTranslution, as_translution
-from translution_lib.mixers.riemann import METRICS, Riemann
+from translution_lib.mixers.encodings.transport import METRICS
 
 SEEDS, PLANES = st.integers(0, 10**6), st.integers(1, 3)
 FEW = settings(max_examples=8)
@@ -42,7 +42,7 @@ def column(n, first=1):
 
 def layer(seed, relations, d=4, heads=2, **options):
     """A layer with random parameters."""
-    made = Riemann(relations, 5, heads, head_dim=d, **options)
+    made = MIXERS["riemann"](relations, 5, heads, head_dim=d, **options)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for p in made.parameters():
@@ -155,8 +155,8 @@ def test_a_skew_matrix_is_blocks_in_another_basis(seed, planes):
 def test_at_scale_one_it_is_rope(seed, sides, cls):
     rel = offsets(sides, cls=cls)
     made, x = layer(seed, rel, metric=None, angles="learned"), normal(seed, 2, rel.n, 5)
-    back = same_weights(made, Rotary(rel, 5, 2, head_dim=4, angles="learned"))
-    forth = same_weights(made, Rotary(rel, 5, 2, head_dim=4, angles="learned"))
+    back = same_weights(made, MIXERS["rotary"](rel, 5, 2, head_dim=4, angles="learned"))
+    forth = same_weights(made, MIXERS["rotary"](rel, 5, 2, head_dim=4, angles="learned"))
     with torch.no_grad():
         back.theta.neg_()
         for weight in (forth.query, forth.key):
@@ -187,7 +187,7 @@ def test_reflections(seed):
 def test_reflections_add_nothing(seed, kind, metric, sides):
     rel = offsets(sides)
     made, x = layer(seed, rel, transport=kind, metric=metric, angles="learned"), normal(seed, 2, rel.n, 5)
-    turning = same_weights(made, Riemann(rel, 5, 2, head_dim=4, metric=metric, angles="learned"))
+    turning = same_weights(made, MIXERS["riemann"](rel, 5, 2, head_dim=4, metric=metric, angles="learned"))
     with torch.no_grad():
         turning.theta *= torch.tensor([2.0 if kind == "reflection" else 1.0, 2.0])
     assert_close(turning(x), made(x))
@@ -325,7 +325,7 @@ def test_the_layer_is_relative_exactly_without_a_metric(seed, kind, metric):
 def test_focusing_after_the_softmax_is_a_gated_bias(seed, sides, cls):
     rel = offsets(sides, cls=cls)
     after, x = layer(seed, rel, focus="after", output=True), normal(seed, 2, rel.n, 5)
-    before = same_weights(after, Riemann(rel, 5, 2, head_dim=4, focus="before"))
+    before = same_weights(after, MIXERS["riemann"](rel, 5, 2, head_dim=4, focus="before"))
     α, v = after.weights(x), (x @ after.value).unflatten(-1, (2, 4)).transpose(1, 2)
     p = torch.nn.functional.pad(rel.positions.double(), (0, 0, int(cls), 0))
     square = (p[:, None] - p).square().sum(-1)
@@ -335,7 +335,7 @@ def test_focusing_after_the_softmax_is_a_gated_bias(seed, sides, cls):
     gathered = lambda y: y.transpose(1, 2).flatten(-2)  # noqa: E731
     assert_close(after(x), after.output(gathered((α * λ) @ v)))
     Z = (α * λ).sum(-1)
-    assert_close(after.gate(x), Z)
+    assert_close((after.weights(x) * after.focus_bias(x.shape[1]).exp()).sum(-1), Z)
     assert_close(before(x), after.output(gathered((α * λ) @ v / Z[..., None])))
     assert (Z >= λ.amin(-1) - 1e-12).all() and (Z[..., int(cls):] < 1).all()    # CLS sees nothing attenuated
     assert_close(before.weights(x), (after.scores(x) + λ.log()).softmax(-1))
@@ -359,8 +359,8 @@ def test_focusing_is_value_only_translution_or_a_scalar_bias(seed, c, sides):
     before = layer(seed, rel, focus="before", metric=None, angles="learned")
     with torch.no_grad():
         before.theta.zero_()
-    bias = ScalarBias(rel, 5, 2, head_dim=4)
-    state = before.state_dict() | {"bias": before.offset_focus(torch.tensor(rel.labels).double())}
+    bias = MIXERS["scalar-bias"](rel, 5, 2, head_dim=4)
+    state = before.state_dict() | {"encodings.0.table": before.offset_focus(torch.tensor(rel.labels).double())}
     bias.load_state_dict({name: state[name].detach() for name in bias.state_dict()})
     assert_close(bias(x), before(x))
     δ, σ, A = normal(seed, 7, 2), normal(seed + 1, 2).exp(), positive(seed + 2, 2)

@@ -13,8 +13,6 @@ from torch.testing import assert_close
 from translution_lib import MIXERS, ViT, cost, offsets
 from translution_lib.functional.rotary import frequencies, rotate
 from translution_lib.functional.transport import log_attenuation, rotation_block
-from translution_lib.mixers.riemann import Riemann
-from translution_lib.mixers.rotary import Rotary
 from translution_lib.models.embedding import sinusoids
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -47,7 +45,8 @@ def test_one_equation_for_all_rows(side, seed, turns, metric, focus):
     """Pair by pair, plane by plane, with a rotation matrix for each."""
     torch.manual_seed(seed)
     grid = offsets((side, side))
-    layer = Riemann(grid, 8, 1, transport="rotation" if turns else "none", metric=metric, focus=focus, output=False)
+    layer = MIXERS["riemann"](grid, 8, 1, transport="rotation" if turns else "none", metric=metric, focus=focus,
+                              output=False)
     with torch.no_grad():
         for p in (layer.scale, layer.log_sigma):
             if p is not None:
@@ -77,7 +76,7 @@ def test_a_bias_belongs_to_the_place_of_the_query_minus_that_of_the_key(side, en
     layer, x = MIXERS["scalar-bias"](grid, 8, 1, output=False), torch.randn(1, grid.n, 8)
     labels = torch.tensor(grid.labels)
     with torch.no_grad():
-        layer.bias.zero_()[0, entry % len(labels)] = 2.0
+        layer.table.zero_()[0, entry % len(labels)] = 2.0
     q, k, v = (x[0] @ w for w in (layer.query, layer.key, layer.value))
     there = (grid.positions[:, None] - grid.positions == labels[entry % len(labels)]).all(-1)
     assert_close(layer(x)[0], (q @ k.T / math.sqrt(8) + 2 * there).softmax(1) @ v)
@@ -150,12 +149,13 @@ def test_a_temperature_without_place_is_rotary_attention(side, seed):
     torch.manual_seed(seed)
     grid, x = offsets((side, side)), torch.randn(2, side ** 2, 16)
     warm, rope, free = (make(grid, 16, 2) for make in (
-        lambda *a: Riemann(*a, schedule="constant"), Rotary, lambda *a: Riemann(*a, alpha=None)))
+        lambda *a: MIXERS["riemann"](*a, schedule="constant"), MIXERS["rotary"],
+        lambda *a: MIXERS["riemann"](*a, alpha=None)))
     with torch.no_grad():
         warm.scale += torch.randn_like(warm.scale)
-        state = {name: t.clone() for name, t in warm.state_dict().items() if name != "scale"}
+        state = {name: t.clone() for name, t in warm.state_dict().items() if "scale" not in name}
         state["query"] *= (warm.learnt()["s"] ** ((side + 1) / 2)).repeat_interleave(4, 1).flatten()
-        free.load_state_dict({**state, "scale": torch.zeros(2, 2)})
+        free.load_state_dict({**state, "encodings.0.scale": torch.zeros(2, 2)})
         sign = torch.tensor([1.0, -1]).repeat(8)
         rope.load_state_dict({**state, "query": state["query"] * sign, "key": state["key"] * sign})
     assert_close(warm(x), rope(x))
@@ -176,7 +176,7 @@ def test_reflections_train_as_rotations_by_twice_the_angle(method):
     images, labels = torch.rand(12, 1, 6, 6), torch.arange(12) % 3
     models = [vit("riemann", 3, transport=kind) for kind in ("reflection", "rotation")]
     for block in models[1].blocks:
-        block.mixer._fixed *= 2
+        block.mixer.encodings[0]._fixed *= 2
     for model in models:
         step = method(model.parameters(), lr=1e-2)
         for part in range(4):
@@ -199,12 +199,12 @@ def test_a_window_learns_along_a_curve(side, seed):
     squares = torch.tensor(offsets((side, side)).labels).double().square().sum(-1)
     with torch.no_grad():
         for one, other in zip(bell.blocks, free.blocks, strict=True):
-            other.mixer.bias.copy_(-squares / (2 * one.mixer.log_sigma.exp()[:, None] ** 2))
+            other.mixer.table.copy_(-squares / (2 * one.mixer.log_sigma.exp()[:, None] ** 2))
     assert_close(bell(images), free(images))
     for model in (bell, free):
         cross_entropy(model(images), labels).backward()
     for one, other in zip(bell.blocks, free.blocks, strict=True):
-        along = other.mixer.bias.grad @ squares / one.mixer.log_sigma.exp() ** 2
+        along = other.mixer.table.grad @ squares / one.mixer.log_sigma.exp() ** 2
         assert_close(one.mixer.log_sigma.grad, along, rtol=1e-6, atol=1e-10)
 
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from tests.unit.strategies import normal
-from translution_lib import SelfAttention, definition, functional, offsets
+from translution_lib import MIXERS, Attention, definition, functional, offsets
 from translution_lib.functional.rotary import frequencies, half_order, rotate, rotation
-from translution_lib.mixers.rotary import Rotary
 from translution_lib.mixers.rotary_translution import RotaryTranslution
 
 SEEDS, AXES, PAIRS = st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 4)
@@ -34,7 +33,7 @@ def products(u, v):
     return torch.einsum("sab,tcb->stac", u, v)
 
 
-def layer(seed, relations, heads=2, d=4, dim=5, kind=Rotary, **options):
+def layer(seed, relations, heads=2, d=4, dim=5, kind=MIXERS["rotary"], **options):
     """A layer with random weights, and random angles where they are learned."""
     made = kind(relations, dim, heads, head_dim=d, **options)
     generator = torch.Generator().manual_seed(seed)
@@ -45,7 +44,7 @@ def layer(seed, relations, heads=2, d=4, dim=5, kind=Rotary, **options):
 
 
 @st.composite
-def layers(draw, kind=Rotary, cls=(False, True), angles=("fixed", "learned"), **options):
+def layers(draw, kind=MIXERS["rotary"], cls=(False, True), angles=("fixed", "learned"), **options):
     axes = draw(AXES)
     relations = offsets(tuple(draw(st.integers(1, 3)) for _ in range(axes)), cls=draw(st.sampled_from(cls)))
     d = 2 * draw(st.integers(axes, 4))
@@ -249,7 +248,7 @@ def test_layouts_differ_by_a_permutation(case, seed):
     t, p = normal(seed, 5, d), whole(seed, 5, made.angles.shape[-2])
     angles = made.angles if made.angles.ndim == 2 else made.angles[0]
     assert_close(rotate(t[:, π], p, angles, other), rotate(t, p, angles, made.layout)[:, π])
-    twin = Rotary(made.relations, 5, made.heads, head_dim=d, layout=other,
+    twin = MIXERS["rotary"](made.relations, 5, made.heads, head_dim=d, layout=other,
                   angles="fixed" if made.theta is None else "learned")
     twin.load_state_dict(made.state_dict())
     with torch.no_grad():
@@ -280,7 +279,7 @@ def test_axial_scores_are_sums_over_axes(seed, quarter):
 def test_an_unturned_cls_stands_at_zero_and_a_free_one_nowhere(seed, axes, τ):
     relations = offsets((3, 2)[:axes], cls=True)
     origin = layer(seed, relations, cls_token="origin")
-    free = Rotary(relations, 5, 2, head_dim=4)
+    free = MIXERS["rotary"](relations, 5, 2, head_dim=4)
     free.load_state_dict(origin.state_dict())
     x = normal(seed, 2, relations.n, 5)
     q, k = origin.projected(x)
@@ -360,5 +359,5 @@ def test_position_alone_is_silent_and_values_keep_their_direction(case, seed):
     out = made.values(made.weights(single), single).unflatten(-1, (made.heads, -1))          # b n h d
     v = (x[:, j] @ made.value).unflatten(-1, (made.heads, -1))                               # b h d
     assert_close(out, made.weights(single)[..., j].transpose(1, 2)[..., None] * v[:, None])
-    plain = SelfAttention(made.relations, 5, made.heads, head_dim=made.head_dim)
+    plain = Attention(made.relations, 5, made.heads, head_dim=made.head_dim)
     assert_close(plain.weights(0 * x), made.weights(0 * x))

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from tests.unit.strategies import grids
-from translution_lib import GatedPositionalAttention, ScalarBias, SelfAttention, Translution, definition, offsets
+from translution_lib import MIXERS, Attention, Translution, definition, offsets
 from translution_lib.mixers.convert import NoTranslution, as_translution, factors
+from translution_lib.mixers.encodings.scalar import alibi_slopes, t5_buckets
 from translution_lib.mixers.positional import per_pair
-from translution_lib.mixers.scalar import alibi_slopes, t5_buckets
 
 HEADS = st.integers(1, 4)
 DIM = st.integers(1, 3)
@@ -45,10 +45,10 @@ def by_pairs(layer, table):
 @pytest.mark.identity("eq-scalars-bias")
 @given(SIDES, st.booleans(), HEADS, DIM)
 def test_the_bias_is_added_to_the_score(shape, cls, heads, d):
-    layer = layer_of(ScalarBias, offsets(shape, cls=cls), heads, d)
+    layer = layer_of(MIXERS["scalar-bias"], offsets(shape, cls=cls), heads, d)
     x = randn(2, layer.relations.n, layer.dim)
     q, k, v = (rearrange(x @ w, "b n (h d) -> b h n d", h=heads) for w in (layer.query, layer.key, layer.value))
-    a = q @ k.mT / math.sqrt(d) + by_pairs(layer, layer.bias)
+    a = q @ k.mT / math.sqrt(d) + by_pairs(layer, layer.table)
     expected = layer.output(rearrange(a.softmax(-1) @ v, "b h n d -> b n (h d)"))
     assert_close(layer(x), expected)
     with definition():
@@ -58,13 +58,13 @@ def test_the_bias_is_added_to_the_score(shape, cls, heads, d):
 @pytest.mark.identity("eq-scalars-product")
 @given(SIDES, HEADS, DIM)
 def test_content_times_position(shape, heads, d):
-    layer = layer_of(ScalarBias, offsets(shape), heads, d)
+    layer = layer_of(MIXERS["scalar-bias"], offsets(shape), heads, d)
     x = randn(1, layer.relations.n, layer.dim)
-    joint = SelfAttention.scores(layer, x).softmax(-1) * by_pairs(layer, layer.bias).softmax(-1)
+    joint = layer.content(x).softmax(-1) * by_pairs(layer, layer.table).softmax(-1)
     alpha = layer.weights(x)
     assert_close(alpha, joint / joint.sum(-1, keepdim=True))
     with torch.no_grad():
-        layer.bias += randn(heads, 1)
+        layer.table += randn(heads, 1)
     assert_close(layer.weights(x), alpha)
 
 
@@ -72,9 +72,9 @@ def test_content_times_position(shape, heads, d):
 @given(st.integers(1, 30), HEADS, st.sampled_from([8, 16, 32]), st.booleans())
 def test_parameters_of_the_makers(n, heads, buckets, causal):
     relations = offsets(n, causal=causal)
-    plain = sum(p.numel() for p in SelfAttention(relations, heads, heads).parameters())
+    plain = sum(p.numel() for p in Attention(relations, heads, heads).parameters())
     for maker, entries in (("table", heads * (n if causal else 2 * n - 1)), ("t5", heads * buckets), ("alibi", 0)):
-        layer = ScalarBias(relations, heads, heads, bias=maker, num_buckets=buckets)
+        layer = MIXERS["scalar-bias"](relations, heads, heads, bias=maker, num_buckets=buckets)
         assert sum(p.numel() for p in layer.parameters()) == plain + entries
 
 
@@ -96,7 +96,7 @@ def test_buckets(count, largest, causal):
 @given(st.integers(0, 4), st.integers(1, 9), st.booleans())
 def test_slopes(power, n, causal):
     h = 2**power
-    layer = ScalarBias(offsets(n, causal=causal), h, h, bias="alibi").double()
+    layer = MIXERS["scalar-bias"](offsets(n, causal=causal), h, h, bias="alibi").double()
     distance = torch.arange(0 if causal else 1 - n, n, dtype=torch.float64).abs()
     assert_close(layer.offset_bias(), torch.stack([-(2.0 ** (-8 * m / h)) * distance for m in range(1, h + 1)]))
     assert_close(alibi_slopes(3 * h // 2)[:h], alibi_slopes(h))
@@ -105,10 +105,10 @@ def test_slopes(power, n, causal):
 @pytest.mark.identity("thm-scalars-ratio")
 @given(st.data(), SIDES.filter(lambda s: math.prod(s) > 2), HEADS, DIM)
 def test_equal_keys_have_the_ratio_of_their_biases(data, shape, heads, d):
-    layer = layer_of(ScalarBias, offsets(shape), heads, d)
+    layer = layer_of(MIXERS["scalar-bias"], offsets(shape), heads, d)
     n = layer.relations.n
     j, other = data.draw(st.lists(st.integers(0, n - 1), min_size=2, max_size=2, unique=True))
-    b = by_pairs(layer, layer.bias)
+    b = by_pairs(layer, layer.table)
     for _ in range(2):
         x = randn(1, n, layer.dim)
         x[:, other] = x[:, j]
@@ -120,16 +120,16 @@ def test_equal_keys_have_the_ratio_of_their_biases(data, shape, heads, d):
 @given(SIDES, HEADS, DIM)
 def test_small_features(shape, heads, d):
     rel = offsets(shape)
-    scalar, matrices = (layer_of(kind, rel, heads, d) for kind in (ScalarBias, Translution))
+    scalar, matrices = (layer_of(kind, rel, heads, d) for kind in (MIXERS["scalar-bias"], Translution))
     x = torch.zeros(1, rel.n, heads * d, dtype=torch.float64)
-    assert_close(scalar.weights(x)[0], by_pairs(scalar, scalar.bias).softmax(-1))
+    assert_close(scalar.weights(x)[0], by_pairs(scalar, scalar.table).softmax(-1))
     assert_close(matrices.weights(x), torch.full((1, heads, rel.n, rel.n), 1 / rel.n, dtype=torch.float64))
 
 
 @pytest.mark.identity("thm-scalars-dimension")
 @given(SIDES, st.booleans(), HEADS, DIM, st.sampled_from(["table", "alibi"]))
 def test_one_more_dimension(shape, cls, heads, d, maker):
-    layer = layer_of(ScalarBias, offsets(shape, cls=cls), heads, d, bias=maker)
+    layer = layer_of(MIXERS["scalar-bias"], offsets(shape, cls=cls), heads, d, bias=maker)
     same = as_translution(layer)
     x = randn(2, layer.relations.n, layer.dim)
     assert_close(same(x), layer(x))
@@ -157,9 +157,9 @@ def test_windows(n, k, m, bound, constant_from):
 @pytest.mark.identity("eq-scalars-gate")
 @given(SIDES, st.booleans(), HEADS, DIM, st.sampled_from(["original", "printed"]))
 def test_the_gate_mixes_and_needs_no_normalisation(shape, cls, heads, d, form):
-    layer = layer_of(GatedPositionalAttention, offsets(shape, cls=cls), heads, d, form=form)
+    layer = layer_of(MIXERS["gated-bias"], offsets(shape, cls=cls), heads, d, form=form)
     x = randn(1, layer.relations.n, layer.dim)
-    alpha = SelfAttention.scores(layer, x).softmax(-1)
+    alpha = layer.content(x).softmax(-1)
     beta = by_pairs(layer, layer.offset_scores()).softmax(-1)
     sigma = 1 / (1 + torch.exp(-layer.gate))[:, None, None]
     xi = (1 - sigma) * alpha + sigma * beta
@@ -172,7 +172,7 @@ def test_the_gate_mixes_and_needs_no_normalisation(shape, cls, heads, d, form):
 @given(st.data(), SIDES, st.floats(0.1, 30))
 def test_a_centre_attracts_its_key(data, shape, sharpness):
     rel = offsets(shape)
-    layer = GatedPositionalAttention(rel, 1, 1).double()
+    layer = MIXERS["gated-bias"](rel, 1, 1).double()
     c = torch.tensor(data.draw(st.sampled_from(rel.labels)), dtype=torch.float64)
     with torch.no_grad():
         layer.position_weight[0] = sharpness * torch.cat([torch.tensor([-1.0]), 2 * c])
@@ -187,7 +187,7 @@ def test_a_centre_attracts_its_key(data, shape, sharpness):
 @pytest.mark.identity("thm-scalars-distance")
 @given(SIDES, HEADS)
 def test_equal_distances_have_equal_weights(shape, heads):
-    layer = layer_of(GatedPositionalAttention, offsets(shape), heads, 1, form="printed")
+    layer = layer_of(MIXERS["gated-bias"], offsets(shape), heads, 1, form="printed")
     beta, p = layer.position_weights(layer.relations), layer.relations.positions
     squares = (p[:, None] - p[None]).square().sum(-1)
     for i in range(len(p)):
@@ -200,13 +200,13 @@ def test_equal_distances_have_equal_weights(shape, heads):
 @pytest.mark.identity("thm-scalars-gate")
 @given(SIDES.filter(lambda s: math.prod(s) > 1), HEADS, DIM, st.sampled_from(["original", "printed"]))
 def test_two_heads_make_a_gate_and_one_does_not(shape, heads, d, form):
-    layer = layer_of(GatedPositionalAttention, offsets(shape), heads, d, form=form)
-    pair = ScalarBias(layer.relations, layer.dim, 2 * heads, head_dim=d).double()
+    layer = layer_of(MIXERS["gated-bias"], offsets(shape), heads, d, form=form)
+    pair = MIXERS["scalar-bias"](layer.relations, layer.dim, 2 * heads, head_dim=d).double()
     share, scores = torch.sigmoid(layer.gate).repeat_interleave(d), layer.offset_scores()
     with torch.no_grad():
         pair.query[:] = torch.cat([layer.query, torch.zeros_like(layer.query)], 1)
         pair.key[:], pair.value[:] = layer.key.repeat(1, 2), layer.value.repeat(1, 2)
-        pair.bias[:] = torch.cat([torch.zeros_like(scores), scores])
+        pair.table[:] = torch.cat([torch.zeros_like(scores), scores])
         pair.output.weight[:] = torch.cat([layer.output.weight * (1 - share), layer.output.weight * share], 1)
         pair.output.bias[:] = layer.output.bias
     x = randn(2, layer.relations.n, layer.dim)
@@ -218,8 +218,8 @@ def test_two_heads_make_a_gate_and_one_does_not(shape, heads, d, form):
     floor = torch.sigmoid(layer.gate)[:, None, None] * layer.position_weights(layer.relations)
     for t in (1.0, 1e2, 1e4):
         assert (layer.weights(t * x) >= floor - 1e-12).all()
-    spread = SelfAttention.scores(layer, x).diff(dim=-1).abs().amax()
-    assert SelfAttention.weights(pair, 1e6 / spread.item() * x)[:, :heads].amin() < 1e-3 * float(floor.max())
+    spread = layer.content(x).diff(dim=-1).abs().amax()
+    assert pair.weights(1e6 / spread.item() * x)[:, :heads].amin() < 1e-3 * float(floor.max())
 
 
 @pytest.mark.identity("eq-scalars-locality")

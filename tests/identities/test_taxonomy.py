@@ -10,19 +10,7 @@ from hypothesis import strategies as st
 from torch.autograd.functional import jacobian
 
 from tests.unit.strategies import F64, grids
-from translution_lib import (
-    Convolution,
-    GatedPositionalAttention,
-    LoRTranslution,
-    RelativeKeyVector,
-    RelativeValueVector,
-    RelativeVectors,
-    Rotary,
-    ScalarBias,
-    SelfAttention,
-    Translution,
-    offsets,
-)
+from translution_lib import MIXERS, Attention, Convolution, LoRTranslution, Translution, offsets
 from translution_lib.functional import convolution
 from translution_lib.mixers import BilinearAttention, NoTranslution, as_translution
 from translution_lib.mixers.convert import AsTranslution, factors
@@ -44,7 +32,7 @@ def put(layer, **given_tables):
     layer = layer.to(F64)
     with torch.no_grad():
         for name, p in layer.named_parameters():
-            p.copy_(given_tables.get(name, torch.randn_like(p)))
+            p.copy_(given_tables.get(name.removeprefix("encodings.0."), torch.randn_like(p)))
     return layer
 
 
@@ -121,8 +109,8 @@ def test_without_a_constant_every_layer_is_odd(rel, heads, relative, seed):
         z, minus = z + layer(z), minus + layer(minus)
     close(minus, -z)
     assume(rel.shape and rel.n >= 3)
-    key = put(RelativeKeyVector(rel, 4, heads, head_dim=3))
-    value = put(RelativeValueVector(rel, 4, heads, head_dim=3))
+    key = put(MIXERS["key-vector"](rel, 4, heads, head_dim=3))
+    value = put(MIXERS["value-vector"](rel, 4, heads, head_dim=3))
     assert (key.weights(-x) - key.weights(x)).abs().max() > 1e-6
     value.output.bias.data.zero_()
     assert value(0 * x).abs().max() > 1e-6
@@ -159,8 +147,9 @@ def test_near_zero_translution_is_a_convolution(shape, heads, seed):
 
 
 RULES = {
-    "self-attention": SelfAttention, "key": RelativeKeyVector, "value": RelativeValueVector, "both": RelativeVectors,
-    "scalar": ScalarBias, "rotary": lambda *a, **o: Rotary(*a, angles="learned", **o),
+    "self-attention": Attention, "key": MIXERS["key-vector"], "value": MIXERS["value-vector"],
+    "both": MIXERS["key-value-vector"],
+    "scalar": MIXERS["scalar-bias"], "rotary": lambda *a, **o: MIXERS["rotary"](*a, angles="learned", **o),
     "values": lambda *a, **o: Translution(*a, relative="v", **o),
     "lor": lambda *a, **o: LoRTranslution(*a, relative_dim=(2, 1), **o),
 }
@@ -226,7 +215,7 @@ def test_a_bias_costs_one_channel(d, more, seed):
     """For every gauge one of the offsets ±1 has rank d + 1."""
     torch.manual_seed(seed)
     C = d + more
-    layer = put(ScalarBias(offsets(2), C, 1, head_dim=d), bias=torch.tensor([[-1.0, 0.3, 1.0]], dtype=F64))
+    layer = put(MIXERS["scalar-bias"](offsets(2), C, 1, head_dim=d), table=torch.tensor([[-1.0, 0.3, 1.0]], dtype=F64))
     A, b, c, bias, _, _ = (t[:, 0] for t in factors(layer).star())
     A, b, c = (t.expand(3, *t.shape[1:]) for t in (A, b, c))
     assert torch.linalg.matrix_rank(A[0]) == d and as_translution(layer).translution.head_dim == d + 1
@@ -236,7 +225,7 @@ def test_a_bias_costs_one_channel(d, more, seed):
         assert max(int(torch.linalg.matrix_rank(M[k])) for k in (0, 2)) == d + 1
 
 
-FAMILIES = {"SA": SelfAttention, "K": RelativeKeyVector, "V": RelativeValueVector, "S": ScalarBias,
+FAMILIES = {"SA": Attention, "K": MIXERS["key-vector"], "V": MIXERS["value-vector"], "S": MIXERS["scalar-bias"],
             "R": RULES["rotary"], "vT": RULES["values"], "Conv": Convolution, "T": Translution, "T+": BilinearAttention}
 KEEPS = {"zero": "SA K S R vT Conv T", "even": "SA V S R vT Conv T", "toeplitz": "SA K V R vT Conv T",
          "one": "SA K V S R", "content": "SA K V S vT Conv", "linear": "Conv"}
@@ -294,14 +283,14 @@ def test_scores_of_places(n, equal, seed):
 
     assert spread(put(BilinearAttention(rel, 2, 1))) < 1e-9
     place = rows(2).expand(n, 2) if equal else rows(n, 2)
-    layer = put(SelfAttention(rel, 2, 1, absolute=True), position=place)
+    layer = put(MIXERS["self-attention"](rel, 2, 1, absolute=True), position=place)
     assert (spread(layer) < 1e-9) == equal
     with pytest.raises(NoTranslution, match="thm-taxonomy-absolute"):
         as_translution(layer)
     with_cls = offsets(n, cls=True)
     seen = {kind: set() for kind in ("origin", "free")}
     for kind, numbers in seen.items():
-        turned = put(Rotary(with_cls, 2, 1, cls_token=kind))
+        turned = put(MIXERS["rotary"](with_cls, 2, 1, cls_token=kind))
         for j in range(1, n + 1):
             x = torch.zeros(1, n + 1, 2, dtype=F64)
             x[0, 0], x[0, j] = y, y
@@ -326,7 +315,7 @@ def gated_factors(layer):
 @given(tables(), st.integers(1, 3), st.sampled_from(["original", "printed"]), seeds)
 def test_a_gate_is_two_heads(rel, heads, form, seed):
     torch.manual_seed(seed)
-    layer, x = put(GatedPositionalAttention(rel, 4, heads, form=form, head_dim=2)), rows(2, rel.n, 4)
+    layer, x = put(MIXERS["gated-bias"](rel, 4, heads, form=form, head_dim=2)), rows(2, rel.n, 4)
     close(AsTranslution(gated_factors(layer), layer)(x), layer(x))
     with pytest.raises(NoTranslution, match="thm-taxonomy-gate"):
         as_translution(layer)
@@ -339,7 +328,7 @@ def test_a_gate_is_not_one_head(n, seed):
     torch.manual_seed(seed)
     rel, x = offsets(n), 0.5 * rows(n, 2)
     t = torch.arange(8, dtype=F64)[:, None, None]
-    for make, quadratic in ((BilinearAttention, True), (ScalarBias, True), (GatedPositionalAttention, False)):
+    for make, quadratic in ((BilinearAttention, True), (MIXERS["scalar-bias"], True), (MIXERS["gated-bias"], False)):
         layer = put(make(rel, 2, 1), gate=torch.zeros(1, dtype=F64))
         logs = layer.weights(t * x).log()[:, 0]
         third = (logs - logs[..., :1]).diff(n=3, dim=0).abs().max()
@@ -374,7 +363,7 @@ def test_lor_holds_a_rotation_in_half_the_channels(shape, planes, seed):
     torch.manual_seed(seed)
     rel, d = offsets(shape), 2 * planes
     assume(planes >= len(shape))
-    rotary = put(Rotary(rel, 3, 1, head_dim=d, angles="learned"))
+    rotary = put(MIXERS["rotary"](rel, 3, 1, head_dim=d, angles="learned"))
     half = torch.tensor(rel.labels, dtype=F64) @ rotary.angles[0].detach() / 2                 # r d/2
     Q, K = (torch.zeros(rel.count, d, planes, dtype=F64) for _ in range(2))
     for m in range(planes):
@@ -400,5 +389,5 @@ def test_fewer_relative_channels_cannot_follow_a_rotation(planes, r1, r2, seed):
         A = factors(layer).star().A[:, 0]
         return int(torch.linalg.matrix_rank(A[rel.id_of((1,))] - A[rel.id_of((3,))], rtol=1e-9))
 
-    assert change(put(Rotary(rel, 7, 1, head_dim=d))) == d
+    assert change(put(MIXERS["rotary"](rel, 7, 1, head_dim=d))) == d
     assert change(put(LoRTranslution(rel, 7, 1, head_dim=d, relative_dim=(r1, r2)))) == min(r1, 2 * r2)

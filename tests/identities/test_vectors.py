@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from tests.unit.strategies import F64, grids
-from translution_lib import RelativeVectors, SelfAttention, Translution, cost, functional, offsets
+from translution_lib import MIXERS, Attention, Translution, cost, functional, offsets
 from translution_lib.mixers.positional import offset_count
 
 DIM = st.integers(1, 4)
@@ -25,7 +25,7 @@ def randn(*shape):
 
 def layer_on(relations, c, heads=1, head_dim=3, **options):
     """A layer whose vectors are large; its ``mix`` is the layer before the output map."""
-    layer = RelativeVectors(relations, c, heads, head_dim=head_dim, **options).to(F64).requires_grad_(False)
+    layer = MIXERS["key-value-vector"](relations, c, heads, head_dim=head_dim, **options).to(F64).requires_grad_(False)
     for table in (layer.key_vector, layer.value_vector):
         if table is not None:
             torch.nn.init.normal_(table)
@@ -79,7 +79,7 @@ def test_a_clipped_layer_is_a_tied_layer(shape, k, cls):
     state = near.state_dict()
     for name in ("key_vector", "value_vector"):
         clamped = [tuple(max(-k, min(k, step)) for step in delta) for delta in rel.labels[:m]]
-        state[name] = torch.stack([getattr(near, name)[near.near.id_of(delta)] for delta in clamped])
+        state[f"encodings.0.{name}"] = torch.stack([getattr(near, name)[near.near.id_of(delta)] for delta in clamped])
     full.load_state_dict(state)
     x = randn(2, rel.n, 2)
     assert_close(near.mix(x), full.mix(x))
@@ -104,7 +104,7 @@ def test_the_score_is_content_plus_place(shape, c, d):
 def test_products_and_parameters(n, rows, heads, d, sides, causal):
     rel = offsets(n, causal=True) if causal else offsets((n, rows))
     c = heads * d
-    layer, plain = RelativeVectors(rel, c, heads, sides=sides).to(F64), SelfAttention(rel, c, heads).to(F64)
+    layer, plain = MIXERS["key-value-vector"](rel, c, heads, sides=sides).to(F64), Attention(rel, c, heads).to(F64)
     extra = len(sides) * rel.count * c
     assert cost.count_parameters(layer) == cost.count_parameters(plain) + extra
     assert cost.count_macs(layer, randn(1, rel.n, c)) == 4 * rel.n * c**2 + 2 * rel.n**2 * c + rel.n * extra

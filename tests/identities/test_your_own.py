@@ -13,28 +13,29 @@ from pages import ROOT
 from torch import nn
 from torch.testing import assert_close
 
-from translution_lib import ScalarBias, SelfAttention, definition, offsets
-from translution_lib.mixers.convert import as_translution, factors, plain
+from translution_lib import MIXERS, Encoded, Encoding, definition, offsets
+from translution_lib.mixers.convert import as_translution, part_factors
 from translution_lib.mixers.positional import offset_count, per_pair
 
 
-def page_class() -> type:
+def page_part() -> type:
     """Run the cell of the page that defines the encoding."""
     cells = nbformat.read(ROOT / "book/encodings/your_own.ipynb", as_version=4).cells
     source = next(cell.source for cell in cells if "class LearnedDecay(" in cell.source)
-    names = {"SelfAttention": SelfAttention, "offset_count": offset_count, "per_pair": per_pair, "torch": torch, "F": F,
-             "nn": nn, "rearrange": rearrange}
+    names = {"Encoding": Encoding, "Encoded": Encoded, "offset_count": offset_count, "per_pair": per_pair,
+             "torch": torch, "nn": nn}
     exec(source, names)
     return names["LearnedDecay"]
 
 
-LearnedDecay = page_class()
+DECAY = page_part()
+LearnedDecay = Encoded(DECAY)
 
 
-@factors.register(LearnedDecay)
-def _decay(layer):
-    bias = layer.offset_bias().T
-    return plain(layer).with_bias(F.pad(bias, (0, 0, 0, layer.relations.count - len(bias))))
+@part_factors.register(DECAY)
+def _decay(part, heads, layer):
+    bias = part.offset_bias().T
+    return heads.with_bias(F.pad(bias, (0, 0, 0, layer.relations.count - len(bias))))
 
 
 @st.composite
@@ -78,11 +79,11 @@ def test_the_score_pair_by_pair(problem):
 @given(layers())
 def test_a_table_with_these_numbers_is_the_same_layer(problem):
     layer, x = problem
-    table = ScalarBias(layer.relations, layer.dim, layer.heads).double()
+    table = MIXERS["scalar-bias"](layer.relations, layer.dim, layer.heads).double()
     table.load_state_dict(layer.state_dict(), strict=False)
     lengths = [math.dist(label, (0,) * len(label)) for label in layer.relations.labels[: offset_count(layer.relations)]]
     with torch.no_grad():
-        table.bias.copy_(-layer.log_slope.exp()[:, None] * torch.tensor(lengths, dtype=torch.float64))
+        table.table.copy_(-layer.log_slope.exp()[:, None] * torch.tensor(lengths, dtype=torch.float64))
     assert_close(table(x), layer(x))
 
 
@@ -107,7 +108,7 @@ def test_a_moved_set_gets_the_moved_outputs(places, down, right, seed):
 def test_weights_fall_with_the_distance(problem):
     layer, x = problem
     with torch.no_grad():
-        content = SelfAttention.scores(layer, 3 * x)
+        content = layer.content(3 * x)
         most = content.abs().masked_fill(~layer.relations.mask, 0).amax((0, 2, 3))
         bound = torch.exp(2 * most[:, None, None] - layer.log_slope.exp()[:, None, None] * distances(layer.relations))
         assert (layer.weights(3 * x) <= bound * (1 + 1e-12)).all()

@@ -9,43 +9,29 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.unit.strategies import F64, LINEAR, grids
-from translution_lib import (
-    MIXERS,
-    Attention,
-    Convolution,
-    LoRTranslution,
-    SelfAttention,
-    Translution,
-    offsets,
-    pairs,
-    shared,
-)
-from translution_lib.mixers import inclusions
+from translution_lib import MIXERS, Attention, Convolution, LoRTranslution, Translution, offsets, pairs, shared
+from translution_lib.mixers import Mixer, ScalarBias, inclusions
 from translution_lib.mixers.bilinear import BilinearAttention
 from translution_lib.mixers.convert import NoTranslution, as_translution, factors
 from translution_lib.mixers.factors import Factors, plain
-from translution_lib.mixers.gated import GatedPositionalAttention
 from translution_lib.mixers.general import GeneralTranslution
-from translution_lib.mixers.rotary import Rotary
 from translution_lib.mixers.rotary_translution import RotaryTranslution
-from translution_lib.mixers.scalar import ScalarBias
-from translution_lib.mixers.vector import RelativeKeyVector, RelativeValueVector, RelativeVectors
 from translution_lib.relations import every_offset
 
 RULES = {
     # name: (layer, its relative weights as Translution, constant channel, growth of the head dimension)
-    "self-attention": (SelfAttention, "", False, 0),
+    "self-attention": (Attention, "", False, 0),
     "translution": (Translution, "qkv", False, 0),
     "translution kv": (functools.partial(Translution, relative="kv"), "kv", False, 0),
     "general": (GeneralTranslution, "qkv", False, 0),
-    "key vector": (RelativeKeyVector, "k", True, 0),
-    "value vector": (RelativeValueVector, "v", True, 0),
-    "both vectors": (RelativeVectors, "kv", True, 0),
-    "shared vectors": (functools.partial(RelativeVectors, per_head=False, clip=1), "kv", True, 0),
-    "scalar": (ScalarBias, "q", True, 1),
-    "alibi": (functools.partial(ScalarBias, bias="alibi"), "q", True, 1),
-    "rotary": (Rotary, "q", False, 0),
-    "rotary half": (functools.partial(Rotary, layout="half", angles="learned"), "q", False, 0),
+    "key vector": (MIXERS["key-vector"], "k", True, 0),
+    "value vector": (MIXERS["value-vector"], "v", True, 0),
+    "both vectors": (MIXERS["key-value-vector"], "kv", True, 0),
+    "shared vectors": (functools.partial(MIXERS["key-value-vector"], per_head=False, clip=1), "kv", True, 0),
+    "scalar": (MIXERS["scalar-bias"], "q", True, 1),
+    "alibi": (functools.partial(MIXERS["scalar-bias"], bias="alibi"), "q", True, 1),
+    "rotary": (MIXERS["rotary"], "q", False, 0),
+    "rotary half": (functools.partial(MIXERS["rotary"], layout="half", angles="learned"), "q", False, 0),
     "rotary translution": (RotaryTranslution, "qv", False, 0),
     "lor": (functools.partial(LoRTranslution, relative_dim=(1, 3)), "qkv", False, 3),
     "lor released": (functools.partial(LoRTranslution, relative_dim=2, variant="released"), "qkv", False, 2),
@@ -114,7 +100,7 @@ def test_form_star_is_universal_with_one_more_dimension_than_channels(rel, heads
 
 
 @pytest.mark.parametrize("table", [pairs(4), shared(4), shared(4, causal=True)])
-@pytest.mark.parametrize("make", [SelfAttention, Translution, LoRTranslution, BilinearAttention])
+@pytest.mark.parametrize("make", [Attention, Translution, LoRTranslution, BilinearAttention])
 def test_any_table_of_relations_serves(table, make):
     layer, x = build(make, table, 2), torch.randn(2, 4, 5, dtype=F64)
     close(as_translution(layer)(x), layer(x))
@@ -128,20 +114,20 @@ def test_shorter_texts(name):
 
 
 def test_t5_buckets():
-    layer = build(functools.partial(ScalarBias, bias="t5", num_buckets=8, max_distance=6), offsets(9), 2)
+    layer = build(functools.partial(MIXERS["scalar-bias"], bias="t5", num_buckets=8, max_distance=6), offsets(9), 2)
     x = torch.randn(1, 9, 5, dtype=F64)
     close(as_translution(layer)(x), layer(x))
 
 
 def test_a_layer_without_output_map():
-    layer = SelfAttention(offsets(3), 4, 2, output=False).to(F64)
+    layer = Attention(offsets(3), 4, 2, output=False).to(F64)
     x = torch.randn(1, 3, 4, dtype=F64)
     close(as_translution(layer)(x), layer(x))
 
 
 def test_the_constant_is_handed_on():
     """[f, 1] -> [f', 1], so that converted layers stack without appending again."""
-    first, second = (build(ScalarBias, offsets(4), 2) for _ in range(2))
+    first, second = (build(MIXERS["scalar-bias"], offsets(4), 2) for _ in range(2))
     x, (a, b) = torch.randn(1, 4, 5, dtype=F64), (as_translution(layer) for layer in (first, second))
     z = b.translution(a.translution(a.with_constant(x)))
     close(z[..., :5], second(first(x)))
@@ -149,7 +135,7 @@ def test_the_constant_is_handed_on():
 
 
 def test_a_conversion_is_a_copy_and_draws_no_random_number():
-    layer, x = build(ScalarBias, offsets(4), 2), torch.randn(1, 4, 5, dtype=F64)
+    layer, x = build(MIXERS["scalar-bias"], offsets(4), 2), torch.randn(1, 4, 5, dtype=F64)
     state = torch.get_rng_state()
     same = as_translution(layer)
     assert torch.equal(state, torch.get_rng_state())
@@ -162,17 +148,17 @@ def test_a_conversion_is_a_copy_and_draws_no_random_number():
 
 
 def test_single_precision_stays_single():
-    layer = ScalarBias(offsets(4), 6, 2)
+    layer = MIXERS["scalar-bias"](offsets(4), 6, 2)
     x = torch.randn(1, 4, 6)
     torch.testing.assert_close(as_translution(layer)(x), layer(x))
 
 
 OUTSIDE = {
-    "absolute": (lambda: SelfAttention(offsets(3), 4, 2, absolute=True), "absolute embedding", "absolute"),
-    "absolute bias": (lambda: ScalarBias(offsets(3), 4, 2, absolute=True), "absolute embedding", "absolute"),
-    "gated": (lambda: GatedPositionalAttention(offsets(3), 4, 2), "one head", "gate"),
+    "absolute": (lambda: MIXERS["self-attention"](offsets(3), 4, 2, absolute=True), "absolute embedding", "absolute"),
+    "absolute bias": (lambda: MIXERS["scalar-bias"](offsets(3), 4, 2, absolute=True), "absolute embedding", "absolute"),
+    "gated": (lambda: MIXERS["gated-bias"](offsets(3), 4, 2), "one head", "gate"),
     "causal": (lambda: Convolution(offsets(3, causal=True), 4), "sink", "causal"),
-    "cls": (lambda: Rotary(offsets(3, cls=True), 4, 2, cls_token="origin"), "place of the other", "absolute"),
+    "cls": (lambda: MIXERS["rotary"](offsets(3, cls=True), 4, 2, cls_token="origin"), "place of the other", "absolute"),
     "unknown": (lambda: nn.Linear(2, 2), "no rule", "star"),
     **{name: (functools.partial(MIXERS[name], offsets(4), 4, 2), "not affine", "star") for name in sorted(LINEAR)},
 }
@@ -200,18 +186,24 @@ def test_the_obstruction_of_random_features(name):
 
 def test_a_subclass_that_computes_something_else_is_refused():
     class Doubled(ScalarBias):
-        mix = Attention.mix
+        def bias(self, q, where):
+            return 2 * super().bias(q, where)
+
+    class Twice(Translution):
+        mix = Mixer.mix
 
         def scores(self, x):
             return 2 * super().scores(x)
 
-    with pytest.raises(NoTranslution, match="changes scores of ScalarBias"):
-        as_translution(Doubled(offsets(3), 4, 2))
+    with pytest.raises(NoTranslution, match="changes bias of ScalarBias"):
+        as_translution(Attention(offsets(3), 4, 2, [Doubled()]))
+    with pytest.raises(NoTranslution, match="changes scores, mix of Translution"):
+        as_translution(Twice(offsets(3), 4, 2))
 
 
 def test_a_new_encoding_registers_in_three_lines():
-    class Tilted(SelfAttention):
-        mix = Attention.mix             # SelfAttention's fast form does not know the new scores
+    class Tilted(Attention):
+        mix = Mixer.mix             # the fast form of attention does not know the new scores
 
         def scores(self, x):
             return super().scores(x) + 0.5 * torch.arange(x.shape[1], dtype=x.dtype)[None, :] - 0.5 * torch.arange(
@@ -231,7 +223,7 @@ def test_the_six_tables_are_the_layer(rel, heads, seed):
     """Scores and output from ``star`` alone, for the layers that use all of it between them."""
     torch.manual_seed(seed)
     x = torch.randn(2, rel.n, 5, dtype=F64)
-    for make in (RelativeVectors, ScalarBias, LoRTranslution, BilinearAttention):
+    for make in (MIXERS["key-value-vector"], MIXERS["scalar-bias"], LoRTranslution, BilinearAttention):
         layer = build(make, rel, heads)
         heads_of = factors(layer)
         at = heads_of.relations.index.clamp(min=0)
@@ -255,5 +247,5 @@ def test_every_offset_tells_clipped_pairs_apart(rel):
 def test_bad_input_of_the_factors():
     with pytest.raises(ValueError, match="relations must have a grid"):
         every_offset(shared(3))
-    assert isinstance(factors(build(SelfAttention, shared(3), 1)), Factors)
+    assert isinstance(factors(build(Attention, shared(3), 1)), Factors)
     assert inclusions.__doc__

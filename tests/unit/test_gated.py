@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from tests.unit.strategies import F64, assert_forms_agree, assert_half_precision_serves, grids
-from translution_lib import GPT, GatedPositionalAttention, ViT, definition, offsets, pairs, shared
-from translution_lib.mixers.gated import position_encoding
+from translution_lib import GPT, MIXERS, ViT, definition, offsets, pairs, shared
+from translution_lib.mixers.encodings.gate import position_encoding
 from translution_lib.mixers.positional import per_pair
 
 HEADS = st.integers(1, 4)
@@ -26,7 +26,7 @@ def randn(*shape):
 
 def layer_of(relations, heads=2, head_dim=2, **options):
     """A layer with weights of size one, so that every part of it matters."""
-    layer = GatedPositionalAttention(relations, heads * head_dim, heads, **options).double()
+    layer = MIXERS["gated-bias"](relations, heads * head_dim, heads, **options).double()
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter)
     return layer
@@ -54,7 +54,7 @@ def test_the_fast_form_is_the_equation(make):
 def test_the_weights_are_a_mixture_and_sum_to_one(make):
     layer = make()
     x = randn(1, layer.relations.n, layer.dim)
-    xi, alpha = layer.weights(x), super(GatedPositionalAttention, layer).weights(x)
+    xi, alpha = layer.weights(x), layer.content(x).masked_fill(~layer.relations.mask, -math.inf).softmax(-1)
     sigma = torch.sigmoid(layer.gate)[:, None, None]
     assert_close(xi, alpha * (1 - sigma) + layer.position_weights(layer.relations) * sigma)
     assert_close(xi.sum(-1), torch.ones_like(xi[..., 0]))
@@ -101,7 +101,7 @@ def test_dropout_drops_the_mixture():
 def test_heads_start_around_their_centres(shape, heads, locality):
     """With a sharp locality a head looks at its centre: the score is −locality·‖δ − c‖² up to a constant."""
     relations = offsets(shape)
-    layer = GatedPositionalAttention(relations, heads, heads, locality=locality).double()
+    layer = MIXERS["gated-bias"](relations, heads, heads, locality=locality).double()
     d = len(shape)
     side = int(heads ** (1 / d) + 1e-9)
     delta = torch.tensor(relations.labels, dtype=F64)
@@ -116,7 +116,7 @@ def test_heads_start_around_their_centres(shape, heads, locality):
 
 
 def test_causal_heads_start_in_the_past():
-    layer = GatedPositionalAttention(offsets(6, causal=True), 4, 4, locality=20.0).double()
+    layer = MIXERS["gated-bias"](offsets(6, causal=True), 4, 4, locality=20.0).double()
     beta = layer.position_weights(layer.relations)
     assert beta[:, 5].argmax(-1).tolist() == [5, 4, 3, 2]
 
@@ -174,14 +174,14 @@ T = offsets(4)
 
 
 @pytest.mark.parametrize(("call", "word"), [
-    (lambda: GatedPositionalAttention(T, 4, 2, form="swin"), "form must be one of"),
-    (lambda: GatedPositionalAttention(T, 4, 2, locality=-1), "locality"),
-    (lambda: GatedPositionalAttention(T, 4, 2, locality=math.nan), "locality"),
-    (lambda: GatedPositionalAttention(T, 4, 2, locality="1"), "locality"),
-    (lambda: GatedPositionalAttention(shared(4), 4, 2), "relations"),
-    (lambda: GatedPositionalAttention(pairs(3), 4, 2), "relations"),
-    (lambda: GatedPositionalAttention(T, 4, 3), "heads"),
-    (lambda: GatedPositionalAttention(T, 4, 2)(torch.zeros(1, 5, 4)), "5 tokens"),
+    (lambda: MIXERS["gated-bias"](T, 4, 2, form="swin"), "form must be one of"),
+    (lambda: MIXERS["gated-bias"](T, 4, 2, locality=-1), "locality"),
+    (lambda: MIXERS["gated-bias"](T, 4, 2, locality=math.nan), "locality"),
+    (lambda: MIXERS["gated-bias"](T, 4, 2, locality="1"), "locality"),
+    (lambda: MIXERS["gated-bias"](shared(4), 4, 2), "relations"),
+    (lambda: MIXERS["gated-bias"](pairs(3), 4, 2), "relations"),
+    (lambda: MIXERS["gated-bias"](T, 4, 3), "heads"),
+    (lambda: MIXERS["gated-bias"](T, 4, 2)(torch.zeros(1, 5, 4)), "5 tokens"),
 ])
 def test_bad_input_is_named(plain_types, call, word):
     with pytest.raises(ValueError, match=word):

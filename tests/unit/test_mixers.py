@@ -26,19 +26,9 @@ from tests.unit.strategies import (
     grid_tables,
     tables,
 )
-from translution_lib import (
-    MIXERS,
-    Attention,
-    LoRTranslution,
-    SelfAttention,
-    Translution,
-    definition,
-    offsets,
-    pairs,
-    shared,
-)
+from translution_lib import MIXERS, Attention, LoRTranslution, Translution, definition, offsets, pairs, shared
 from translution_lib.functional import grouped
-from translution_lib.mixers import mixer_named
+from translution_lib.mixers import Mixer, mixer_named
 from translution_lib.mixers.init import relation_bound
 
 NAMES = sorted(MIXERS)
@@ -149,7 +139,7 @@ def test_the_future_is_invisible(name):
 
 def test_self_attention_is_torch_multihead_attention():
     """The same weights in torch's own layer give the same output."""
-    layer, oracle = SelfAttention(shared(5), 6, 2).to(F64), torch.nn.MultiheadAttention(6, 2, batch_first=True).to(F64)
+    layer, oracle = Attention(shared(5), 6, 2).to(F64), torch.nn.MultiheadAttention(6, 2, batch_first=True).to(F64)
     with torch.no_grad():
         oracle.in_proj_weight.copy_(torch.cat([layer.query, layer.key, layer.value], dim=1).T)
         oracle.in_proj_bias.zero_()
@@ -390,13 +380,13 @@ def test_layers_on_the_whole_grid_refuse_some_of_its_tokens():
 
 
 def test_a_class_that_changes_half_of_what_runs_is_refused():
-    with pytest.raises(TypeError, match="Half changes scores, which the mix of SelfAttention does not run"):
-        class Half(SelfAttention):
+    with pytest.raises(TypeError, match="Half changes scores, which the mix of Attention does not run"):
+        class Half(Attention):
             def scores(self, x):
                 return super().scores(x) + 1
 
-    class Whole(SelfAttention):
-        mix = Attention.mix
+    class Whole(Attention):
+        mix = Mixer.mix
 
         def scores(self, x):
             return 2 * super().scores(x)
@@ -405,11 +395,11 @@ def test_a_class_that_changes_half_of_what_runs_is_refused():
     assert_forms_agree(layer, x)
     with pytest.raises(TypeError, match="Later changes values, which the mix of Translution"):
         class Later(Translution):
-            values = SelfAttention.values
+            values = Attention.values
 
 
 def test_the_base_class_has_no_equations():
-    layer = Attention(T, 4, 2)
+    layer = Mixer(T, 4, 2)
     with pytest.raises(NotImplementedError):
         layer.scores(torch.zeros(1, 4, 4))
     with pytest.raises(NotImplementedError):

@@ -22,7 +22,7 @@ from tests.unit.strategies import (
     assert_weights_are_a_mean,
     grids,
 )
-from translution_lib import GPT, MIXERS, SelfAttention, definition, offsets, pairs, shared
+from translution_lib import GPT, MIXERS, definition, offsets, pairs, shared
 from translution_lib.mixers.performer import Performer
 from translution_lib.models.blocks import make_blocks, run_blocks
 
@@ -68,7 +68,7 @@ def test_weights_are_the_kernel_divided_by_its_sums(make):
     assert_close(layer.weights(x), kernel / kernel.sum(-1, keepdim=True))
     q, k = layer.projected(x)
     assert_close(layer.scores(x), q @ k.mT)
-    assert_close(layer.scores(x), SelfAttention.scores(layer, x))
+    assert_close(layer.scores(x), layer.content(x))
 
 
 def test_the_kernel_estimates_the_exponential_of_the_scores():

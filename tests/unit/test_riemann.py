@@ -13,18 +13,17 @@ from rotary_embedding_torch import RotaryEmbedding
 from torch.testing import assert_close
 
 from tests.unit.strategies import F64, assert_forms_agree, assert_half_precision_serves, grid_tables
-from translution_lib import SelfAttention, definition, offsets, pairs, shared
+from translution_lib import MIXERS, Attention, definition, offsets, pairs, shared
 from translution_lib.functional.transport import FORMS, TRANSPORTS
 from translution_lib.mixers.convert import NoTranslution, as_translution
-from translution_lib.mixers.riemann import FOCI, METRICS, Riemann
-from translution_lib.mixers.rotary import Rotary
+from translution_lib.mixers.encodings.transport import FOCI, METRICS
 
 SEEDS = st.integers(0, 10**6)
 
 
 def build(relations=None, dim=8, heads=2, random=True, **options):
     """A layer in float64 with random weights, angles, scales and widths."""
-    layer = Riemann(relations or offsets((2, 3), cls=True), dim, heads, **options).to(F64)
+    layer = MIXERS["riemann"](relations or offsets((2, 3), cls=True), dim, heads, **options).to(F64)
     with torch.no_grad():
         for p in layer.parameters() if random else ():
             p.add_(0.3 * torch.randn_like(p))
@@ -91,7 +90,7 @@ def test_without_a_metric_it_is_rotary_with_other_angles(relations, kind, seed):
     torch.manual_seed(seed)
     layer = build(relations, metric=None, transport=kind, angles="learned")
     twice = {"rotation": (1, 1), "reflection": (2, 2), "blocks4": (1, 2)}[kind]
-    rope = Rotary(relations, 8, 2, angles="learned").to(F64)
+    rope = MIXERS["rotary"](relations, 8, 2, angles="learned").to(F64)
     rope.load_state_dict(layer.state_dict())
     with torch.no_grad():
         rope.theta.mul_(-torch.tensor(twice, dtype=F64))
@@ -102,7 +101,7 @@ def test_without_a_metric_it_is_rotary_with_other_angles(relations, kind, seed):
 def test_a_skew_matrix_starts_as_rope_and_is_a_matrix_exponential():
     rel = offsets((2, 3))
     layer, rope = build(rel, random=False, metric=None, transport="skew"), build(rel, random=False, metric=None)
-    rope.load_state_dict({k: v for k, v in layer.state_dict().items() if k != "generator"})
+    rope.load_state_dict({k: v for k, v in layer.state_dict().items() if "generator" not in k})
     x = torch.randn(1, 6, 8, dtype=F64)
     assert_close(layer(x), rope(x))
     layer = build(rel, transport="skew", metric=None)
@@ -171,7 +170,7 @@ def test_long_texts_stay_finite(alpha, form, dtype):
     frames = layer.frame(places)
     assert all(y.to(torch.float32).isfinite().all() for y in frames)
     q = k = torch.randn(1, 1, 1500, 4).to(dtype)
-    q_there, k_there = layer.carried(q, k)
+    q_there, k_there = layer.queries_keys(q, k, layer.relations)
     products = q_there.float() @ k_there[..., -5:, :].float().mT
     assert products.isfinite().all() and products.to(dtype).isfinite().all()
 
@@ -183,14 +182,14 @@ def test_cls_is_neither_carried_nor_focused():
     for focus in FOCI:
         layer = build(focus=focus)
         x = torch.randn(2, 7, 8, dtype=F64)
-        plain = SelfAttention(layer.relations, 8, 2).to(F64)
+        plain = Attention(layer.relations, 8, 2).to(F64)
         plain.load_state_dict({k: v for k, v in layer.state_dict().items() if k in dict(plain.named_parameters())})
         a, b = layer.scores(x), plain.scores(x)
         assert_close(a[..., 0, :], b[..., 0, :])
         assert_close(a[..., :, 0], b[..., :, 0])
         assert (a - b)[..., 1:, 1:].abs().max() > 1e-3
         if focus:
-            assert (layer.focus_bias(x)[:, 0] == 0).all() and (layer.focus_bias(x)[..., 0] == 0).all()
+            assert (layer.focus_bias(x.shape[1])[:, 0] == 0).all() and (layer.focus_bias(x.shape[1])[..., 0] == 0).all()
 
 
 @settings(max_examples=8)
@@ -201,7 +200,7 @@ def test_focusing_after_is_a_gate_on_focusing_before(relations, seed):
     after, before = build(relations, focus="after", output=False), build(relations, focus="before", output=False)
     before.load_state_dict(after.state_dict())
     x = torch.randn(2, relations.n, 8, dtype=F64)
-    gate = after.gate(x)
+    gate = (after.weights(x) * after.focus_bias(x.shape[1]).exp()).sum(-1)
     assert (gate > 0).all() and (gate <= 1 + 1e-12).all()
     y = before(x).unflatten(-1, (2, 4)) * gate.transpose(1, 2)[..., None]
     assert_close(after(x), y.flatten(-2))
@@ -223,10 +222,10 @@ def test_half_precision(chosen):
 def test_exact_after_a_detour_and_on_meta():
     layer = build(metric=None, random=False)
     x = torch.randn(1, 7, 8, dtype=F64)
-    a = layer.orthogonal(layer.places(x))
-    assert_close(copy.deepcopy(layer).half().double().orthogonal(layer.places(x)), a, rtol=0, atol=0)
+    a = layer.orthogonal(layer.places(x.shape[1]))
+    assert_close(copy.deepcopy(layer).half().double().orthogonal(layer.places(x.shape[1])), a, rtol=0, atol=0)
     with torch.device("meta"):
-        empty = Riemann(layer.relations, 8, 2, transport="skew", focus="after")
+        empty = MIXERS["riemann"](layer.relations, 8, 2, transport="skew", focus="after")
     assert empty(torch.empty(1, 7, 8, device="meta")).shape == (1, 7, 8)
 
 
@@ -287,17 +286,19 @@ def test_a_long_grid_at_its_bound_is_refused():
 
 
 @pytest.mark.parametrize(("call", "word"), [
-    (lambda: Riemann(shared(3), 4, 1), "grid"), (lambda: Riemann(pairs(3), 4, 1), "grid"),
-    (lambda: Riemann(offsets(3), 4, 1, transport="spiral"), "transport"),
-    (lambda: Riemann(offsets(3), 4, 1, metric="none"), "metric"),
-    (lambda: Riemann(offsets(3), 4, 1, form="outer"), "form"),
-    (lambda: Riemann(offsets(3), 4, 1, focus="now"), "focus"),
-    (lambda: Riemann(offsets(3), 4, 1, angles="free"), "angles"),
-    (lambda: Riemann(offsets(3), 4, 1, schedule="cubic"), "schedule"),
-    (lambda: Riemann(offsets(3), 4, 1, alpha=-1.0), "alpha"), (lambda: Riemann(offsets(3), 3, 1), "head_dim"),
-    (lambda: Riemann(offsets(3), 6, 1, transport="blocks4"), "multiple of 4"),
-    (lambda: Riemann(offsets((2, 2)), 2, 1), "axes"), (lambda: Riemann(offsets(3), 4, 1, base=-1.0), "base"),
-    (lambda: build(focus=None).gate(torch.zeros(1, 7, 8, dtype=F64)), "focus"), (lambda: build().skew(), "transport"),
+    (lambda: MIXERS["riemann"](shared(3), 4, 1), "grid"), (lambda: MIXERS["riemann"](pairs(3), 4, 1), "grid"),
+    (lambda: MIXERS["riemann"](offsets(3), 4, 1, transport="spiral"), "transport"),
+    (lambda: MIXERS["riemann"](offsets(3), 4, 1, metric="none"), "metric"),
+    (lambda: MIXERS["riemann"](offsets(3), 4, 1, form="outer"), "form"),
+    (lambda: MIXERS["riemann"](offsets(3), 4, 1, focus="now"), "focus"),
+    (lambda: MIXERS["riemann"](offsets(3), 4, 1, angles="free"), "angles"),
+    (lambda: MIXERS["riemann"](offsets(3), 4, 1, schedule="cubic"), "schedule"),
+    (lambda: MIXERS["riemann"](offsets(3), 4, 1, alpha=-1.0), "alpha"),
+    (lambda: MIXERS["riemann"](offsets(3), 3, 1), "head_dim"),
+    (lambda: MIXERS["riemann"](offsets(3), 6, 1, transport="blocks4"), "multiple of 4"),
+    (lambda: MIXERS["riemann"](offsets((2, 2)), 2, 1), "axes"),
+    (lambda: MIXERS["riemann"](offsets(3), 4, 1, base=-1.0), "base"),
+    (lambda: build(focus=None).focus_bias(7), "focus"), (lambda: build().skew(), "transport"),
 ])
 def test_bad_input(call, word):
     with pytest.raises(ValueError, match=word):
@@ -305,10 +306,10 @@ def test_bad_input(call, word):
 
 
 def test_parameters_and_description():
-    plain = SelfAttention(offsets((2, 3)), 8, 2)
+    plain = Attention(offsets((2, 3)), 8, 2)
     extra = {"scalar": 2 * 2, "pairs": 2 * 2, "diagonal": 2 * 4, "general": 2 * 4, None: 0}
     for metric, count in extra.items():
-        layer = Riemann(offsets((2, 3)), 8, 2, metric=metric, focus="after", angles="learned")
+        layer = MIXERS["riemann"](offsets((2, 3)), 8, 2, metric=metric, focus="after", angles="learned")
         more = sum(p.numel() for p in layer.parameters()) - sum(p.numel() for p in plain.parameters())
         assert more == count + 2 + 2 * 2 * 2
     assert "transport='rotation'" in repr(layer)
@@ -327,4 +328,4 @@ def test_a_constant_schedule_is_relative(transport, metric, form):
 
 def test_a_metric_that_turns_has_no_constant_schedule():
     with pytest.raises(ValueError, match="schedule"):
-        Riemann(offsets(3), 4, 1, metric="general", schedule="constant")
+        MIXERS["riemann"](offsets(3), 4, 1, metric="general", schedule="constant")

@@ -13,9 +13,8 @@ from torch.testing import assert_close
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from tests.unit.strategies import F64, assert_forms_agree, gradients
-from translution_lib import SelfAttention, offsets, pairs, shared
+from translution_lib import MIXERS, Attention, offsets, pairs, shared
 from translution_lib.functional import rotary
-from translution_lib.mixers.rotary import Rotary
 
 OPTIONS = [{}, {"angles": "learned"}, {"layout": "half"}, {"cls_token": "origin"}, {"base": 50.0, "output": False},
            {"angles": "learned", "cls_token": "origin", "layout": "half"}, {"absolute": True}, {"head_dim": 8}]
@@ -32,7 +31,7 @@ def grid_tables(draw):
 
 
 def build(relations=None, dim=12, heads=2, **options):
-    return Rotary(relations or offsets((2, 3), cls=True), dim, heads, **options).to(F64)
+    return MIXERS["rotary"](relations or offsets((2, 3), cls=True), dim, heads, **options).to(F64)
 
 
 def perturb(layer):
@@ -168,8 +167,8 @@ def test_zero_angles_are_self_attention():
     layer = build(angles="learned")
     with torch.no_grad():
         layer.theta.zero_()
-    plain = SelfAttention(layer.relations, 12, 2).to(F64)
-    plain.load_state_dict({k: v for k, v in layer.state_dict().items() if k != "theta"})
+    plain = Attention(layer.relations, 12, 2).to(F64)
+    plain.load_state_dict({k: v for k, v in layer.state_dict().items() if "theta" not in k})
     x = torch.randn(2, 7, 12, dtype=F64)
     assert_close(layer(x), plain(x))
 
@@ -221,7 +220,7 @@ def test_layouts_agree_up_to_a_permutation_of_channels():
 
 
 def test_parameters():
-    plain = SelfAttention(offsets((2, 3)), 12, 2)
+    plain = Attention(offsets((2, 3)), 12, 2)
     count = lambda layer: sum(p.numel() for p in layer.parameters())  # noqa: E731
     assert count(build()) == count(plain)
     assert count(build(angles="learned")) == count(plain) + 2 * 2 * 3
@@ -250,9 +249,9 @@ def test_tables_are_exact_after_a_detour_through_half_precision():
 
 def test_meta_layers_come_back_with_their_tables():
     with torch.device("meta"):
-        layer = Rotary(offsets((2, 3)), 12, 2)
+        layer = MIXERS["rotary"](offsets((2, 3)), 12, 2)
     assert layer.cos.device.type == "meta"
-    assert_close(layer.to_empty(device="cpu").cos, Rotary(offsets((2, 3)), 12, 2).cos)
+    assert_close(layer.to_empty(device="cpu").cos, MIXERS["rotary"](offsets((2, 3)), 12, 2).cos)
 
 
 def test_dropout_drops_while_training():
@@ -281,15 +280,15 @@ def test_compiled_layer_is_equal(plain_types):
 
 @pytest.mark.usefixtures("plain_types")
 @pytest.mark.parametrize(("make", "message"), [
-    (lambda: Rotary(pairs(4), 8, 2), "relations must have a grid"),
-    (lambda: Rotary(shared(4), 8, 2), "relations must have a grid"),
-    (lambda: Rotary(offsets(4), 6, 2), "head_dim must be an even integer"),
-    (lambda: Rotary(offsets((2, 2)), 4, 2), "axes must be from 1 to head_dim / 2 = 1"),
-    (lambda: Rotary(offsets(4), 8, 2, base=0), "base must be a number above zero"),
-    (lambda: Rotary(offsets(4), 8, 2, base=True), "base must be a number above zero"),
-    (lambda: Rotary(offsets(4), 8, 2, angles="both"), "angles must be one of"),
-    (lambda: Rotary(offsets(4), 8, 2, layout="pairs"), "layout must be one of"),
-    (lambda: Rotary(offsets(4), 8, 2, cls_token="end"), "cls_token must be one of"),
+    (lambda: MIXERS["rotary"](pairs(4), 8, 2), "relations must have a grid"),
+    (lambda: MIXERS["rotary"](shared(4), 8, 2), "relations must have a grid"),
+    (lambda: MIXERS["rotary"](offsets(4), 6, 2), "head_dim must be an even integer"),
+    (lambda: MIXERS["rotary"](offsets((2, 2)), 4, 2), "axes must be from 1 to head_dim / 2 = 1"),
+    (lambda: MIXERS["rotary"](offsets(4), 8, 2, base=0), "base must be a number above zero"),
+    (lambda: MIXERS["rotary"](offsets(4), 8, 2, base=True), "base must be a number above zero"),
+    (lambda: MIXERS["rotary"](offsets(4), 8, 2, angles="both"), "angles must be one of"),
+    (lambda: MIXERS["rotary"](offsets(4), 8, 2, layout="pairs"), "layout must be one of"),
+    (lambda: MIXERS["rotary"](offsets(4), 8, 2, cls_token="end"), "cls_token must be one of"),
     (lambda: rotary.rotate(torch.randn(3, 4), torch.zeros(2, 1), rotary.frequencies(4)), "positions must have the sh"),
     (lambda: rotary.rotate(torch.randn(3, 6), torch.zeros(3, 1), rotary.frequencies(4)), "x must have 4 channels"),
     (lambda: rotary.rotate(torch.randn(3, 4), torch.zeros(3, 1), rotary.frequencies(4), "x"), "layout must be one"),

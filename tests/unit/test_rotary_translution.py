@@ -9,9 +9,8 @@ from torch.testing import assert_close
 
 from tests.unit.strategies import F64, assert_forms_agree
 from tests.unit.test_rotary import OPTIONS, grid_tables, perturb
-from translution_lib import Translution, functional, offsets, shared
+from translution_lib import MIXERS, Translution, functional, offsets, shared
 from translution_lib.functional.rotary import rotation
-from translution_lib.mixers.rotary import Rotary
 from translution_lib.mixers.rotary_translution import RotaryTranslution
 
 
@@ -40,7 +39,7 @@ def test_gradients_are_derivatives():
 def test_attention_is_rotary_and_values_are_translution():
     layer = build()
     x = torch.randn(2, 7, 12, dtype=F64)
-    plain = Rotary(layer.relations, 12, 2).to(F64)
+    plain = MIXERS["rotary"](layer.relations, 12, 2).to(F64)
     plain.load_state_dict({**layer.state_dict(), "value": plain.value})
     assert_close(layer.weights(x), plain.weights(x))
     values = Translution(layer.relations, 12, 2, relative="v").to(F64)
@@ -54,7 +53,7 @@ def test_without_rotation_it_is_value_translution():
     with torch.no_grad():
         layer.theta.zero_()
     plain = Translution(layer.relations, 12, 2, relative="v").to(F64)
-    plain.load_state_dict({k: v for k, v in layer.state_dict().items() if k != "theta"})
+    plain.load_state_dict({k: v for k, v in layer.state_dict().items() if "theta" not in k})
     x = torch.randn(2, 7, 12, dtype=F64)
     assert_close(layer(x), plain(x))
 

@@ -17,9 +17,9 @@ from transformers.models.swin.modeling_swin import SwinAttention
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from tests.unit.strategies import F64, assert_forms_agree, assert_half_precision_serves, grids
-from translution_lib import GPT, ScalarBias, SelfAttention, ViT, definition, offsets, pairs, shared
+from translution_lib import GPT, MIXERS, ViT, definition, offsets, pairs, shared
+from translution_lib.mixers.encodings.scalar import alibi_slopes, t5_buckets
 from translution_lib.mixers.positional import per_pair
-from translution_lib.mixers.scalar import alibi_slopes, t5_buckets
 
 HEADS = st.integers(1, 4)
 MAKERS = ["table", "t5", "alibi"]
@@ -31,7 +31,7 @@ def randn(*shape):
 
 def layer_of(relations, heads=2, head_dim=2, **options):
     """A layer with weights of size one, so that every part of it matters."""
-    layer = ScalarBias(relations, heads * head_dim, heads, **options).double()
+    layer = MIXERS["scalar-bias"](relations, heads * head_dim, heads, **options).double()
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter)
     return layer
@@ -68,7 +68,7 @@ def test_the_fast_form_is_the_equation(make):
 def test_the_bias_is_added_to_the_scores_of_self_attention(make):
     layer = make()
     x, rel = randn(1, layer.relations.n, layer.dim), layer.relations
-    extra = (layer.scores(x) - SelfAttention.scores(layer, x))[0]
+    extra = (layer.scores(x) - layer.content(x))[0]
     b = layer.offset_bias()
     m = rel.count - 3 * rel.cls
     assert b.shape == (layer.heads, m)
@@ -115,7 +115,7 @@ def test_swin(side, heads):
         for linear, weight in ((oracle.q_proj, layer.query), (oracle.k_proj, layer.key), (oracle.v_proj, layer.value)):
             linear.weight.copy_(weight.T)
         oracle.o_proj.load_state_dict(layer.output.state_dict())
-        oracle.relative_position_bias.relative_position_bias_table.copy_(layer.bias.T)
+        oracle.relative_position_bias.relative_position_bias_table.copy_(layer.table.T)
     x = randn(2, side**2, 2 * heads)
     assert_close(layer(x), oracle(x)[0])
     assert_close(per_pair(layer.offset_bias(), layer.relations)[None], oracle.relative_position_bias())
@@ -141,7 +141,7 @@ def test_t5(n, heads, causal):
         for linear, weight in ((oracle.q, layer.query / math.sqrt(2)), (oracle.k, layer.key), (oracle.v, layer.value)):
             linear.weight.copy_(weight.T)
         oracle.o.weight.copy_(layer.output.weight)
-        oracle.relative_attention_bias.weight.copy_(layer.bias.T)
+        oracle.relative_attention_bias.weight.copy_(layer.table.T)
         torch.nn.init.zeros_(layer.output.bias)
     x = randn(2, n, 2 * heads)
     mask = torch.zeros(n, n, dtype=F64).masked_fill(~layer.relations.mask, -math.inf)[None, None]
@@ -154,7 +154,7 @@ def test_alibi(n, heads):
     layer = layer_of(offsets(n, causal=True), heads, bias="alibi")
     alibi = build_alibi_tensor(torch.ones(1, n, dtype=torch.int64), heads, F64)  # h 1 n
     x = randn(1, n, layer.dim)
-    a = SelfAttention.scores(layer, x) + alibi
+    a = layer.content(x) + alibi
     assert_close(layer.weights(x), a.masked_fill(~layer.relations.mask, -math.inf).softmax(-1), rtol=1e-6, atol=1e-6)
 
 
@@ -162,12 +162,12 @@ def test_alibi_slopes_as_the_paper_lists_them():
     assert_close(alibi_slopes(8), torch.tensor([2.0**-k for k in range(1, 9)], dtype=F64))
     assert_close(alibi_slopes(16)[:3], torch.tensor([2**-0.5, 2**-1.0, 2**-1.5], dtype=F64))
     assert_close(alibi_slopes(3), torch.tensor([2**-4.0, 2**-8.0, 2**-2.0], dtype=F64))
-    assert not list(ScalarBias(offsets(3), 4, 2, bias="alibi").state_dict().keys() & {"bias", "distance"})
+    assert not list(MIXERS["scalar-bias"](offsets(3), 4, 2, bias="alibi").state_dict().keys() & {"bias", "distance"})
 
 
 def test_alibi_on_an_image_falls_with_the_distance():
     rel = offsets((3, 4))
-    b = ScalarBias(rel, 4, 2, bias="alibi").double().offset_bias()
+    b = MIXERS["scalar-bias"](rel, 4, 2, bias="alibi").double().offset_bias()
     assert_close(b[:, rel.id_of((2, -3))], -alibi_slopes(2) * math.sqrt(13))
 
 
@@ -200,7 +200,7 @@ def test_buckets_and_slopes_serve_a_longer_text(maker):
     long.load_state_dict(short.state_dict())
     x = randn(1, 11, 4)
     assert_close(long(x)[:, :4], short(x[:, :4]))
-    with pytest.raises(RuntimeError, match="bias"):
+    with pytest.raises(RuntimeError, match="table"):
         layer_of(offsets(11, causal=True)).load_state_dict(layer_of(offsets(4, causal=True)).state_dict())
 
 
@@ -212,7 +212,7 @@ def test_parameters_in_a_vision_model(maker, entries):
                          (("self-attention", {}), ("scalar-bias", {"bias": maker})))
     counts = [sum(p.numel() for p in model.parameters()) for model in (plain, biased)]
     assert counts[1] - counts[0] == 6 * 3 * entries
-    assert not list(biased.blocks[0].mixer.buffers())
+    assert not any(buffer.numel() for buffer in biased.blocks[0].mixer.buffers())
 
 
 @pytest.mark.parametrize("maker", MAKERS)
@@ -233,16 +233,17 @@ T = offsets(4)
 
 
 @pytest.mark.parametrize(("call", "word"), [
-    (lambda: ScalarBias(T, 4, 2, bias="swin"), "bias must be one of"),
-    (lambda: ScalarBias(shared(4), 4, 2), "relations"), (lambda: ScalarBias(pairs(3), 4, 2), "relations"),
-    (lambda: ScalarBias(offsets((2, 2)), 4, 2, bias="t5"), "relations must have one dimension"),
-    (lambda: ScalarBias(T, 4, 2, bias="t5", num_buckets=6), "num_buckets"),
-    (lambda: ScalarBias(T, 4, 2, bias="t5", num_buckets=0), "num_buckets"),
-    (lambda: ScalarBias(offsets(4, causal=True), 4, 2, bias="t5", num_buckets=7), "num_buckets"),
-    (lambda: ScalarBias(T, 4, 2, bias="t5", max_distance=8), "max_distance"),
-    (lambda: ScalarBias(T, 4, 2, bias="t5", max_distance=20.0), "max_distance"),
-    (lambda: ScalarBias(T, 4, 3), "heads"), (lambda: alibi_slopes(0), "heads"),
-    (lambda: ScalarBias(T, 4, 2)(torch.zeros(1, 5, 4)), "5 tokens"),
+    (lambda: MIXERS["scalar-bias"](T, 4, 2, bias="swin"), "bias must be one of"),
+    (lambda: MIXERS["scalar-bias"](shared(4), 4, 2), "relations"),
+    (lambda: MIXERS["scalar-bias"](pairs(3), 4, 2), "relations"),
+    (lambda: MIXERS["scalar-bias"](offsets((2, 2)), 4, 2, bias="t5"), "relations must have one dimension"),
+    (lambda: MIXERS["scalar-bias"](T, 4, 2, bias="t5", num_buckets=6), "num_buckets"),
+    (lambda: MIXERS["scalar-bias"](T, 4, 2, bias="t5", num_buckets=0), "num_buckets"),
+    (lambda: MIXERS["scalar-bias"](offsets(4, causal=True), 4, 2, bias="t5", num_buckets=7), "num_buckets"),
+    (lambda: MIXERS["scalar-bias"](T, 4, 2, bias="t5", max_distance=8), "max_distance"),
+    (lambda: MIXERS["scalar-bias"](T, 4, 2, bias="t5", max_distance=20.0), "max_distance"),
+    (lambda: MIXERS["scalar-bias"](T, 4, 3), "heads"), (lambda: alibi_slopes(0), "heads"),
+    (lambda: MIXERS["scalar-bias"](T, 4, 2)(torch.zeros(1, 5, 4)), "5 tokens"),
 ])
 def test_bad_input_is_named(plain_types, call, word):
     with pytest.raises(ValueError, match=word):
@@ -252,6 +253,6 @@ def test_bad_input_is_named(plain_types, call, word):
 def test_without_a_bias_it_is_self_attention():
     layer = layer_of(offsets((2, 3), cls=True))
     with torch.no_grad():
-        layer.bias.zero_()
+        layer.table.zero_()
     q, k, v = projected(layer, x := randn(2, 7, 4))
     assert_close(layer(x), layer.output(rearrange(F.scaled_dot_product_attention(q, k, v), "b h n d -> b n (h d)")))

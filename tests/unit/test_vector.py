@@ -8,9 +8,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tests.unit.strategies import F64, assert_forms_agree, tables
-from translution_lib import SelfAttention, cost, definition, offsets, pairs, shared
+from translution_lib import MIXERS, Attention, cost, definition, offsets, pairs, shared
+from translution_lib.mixers.encodings.vectors import SIDES
 from translution_lib.mixers.positional import offset_count
-from translution_lib.mixers.vector import SIDES, RelativeKeyVector, RelativeValueVector, RelativeVectors
 
 PLACED = tables().filter(lambda rel: rel.shape is not None)
 CLIPS = st.none() | st.integers(0, 4)
@@ -18,7 +18,7 @@ CLIPS = st.none() | st.integers(0, 4)
 
 def build(relations, sides="kv", dim=6, heads=2, **options):
     """Build a layer whose vectors are large enough to matter."""
-    layer = RelativeVectors(relations, dim, heads, sides=sides, **options).to(F64)
+    layer = MIXERS["key-value-vector"](relations, dim, heads, sides=sides, **options).to(F64)
     for vectors in (layer.key_vector, layer.value_vector):
         if vectors is not None:
             torch.nn.init.normal_(vectors)
@@ -105,7 +105,7 @@ def _copy(layer, linears):
 @pytest.mark.parametrize("sides", SIDES)
 def test_zero_vectors_give_self_attention(sides):
     rel = offsets((2, 3), cls=True)
-    layer, plain = build(rel, sides), SelfAttention(rel, 6, 2).to(F64)
+    layer, plain = build(rel, sides), Attention(rel, 6, 2).to(F64)
     for vectors in (layer.key_vector, layer.value_vector):
         if vectors is not None:
             vectors.data.zero_()
@@ -114,7 +114,7 @@ def test_zero_vectors_give_self_attention(sides):
     torch.testing.assert_close(layer(x), plain(x))
 
 
-@pytest.mark.parametrize(("made", "sides"), [(RelativeKeyVector, "k"), (RelativeValueVector, "v")])
+@pytest.mark.parametrize(("made", "sides"), [(MIXERS["key-vector"], "k"), (MIXERS["value-vector"], "v")])
 def test_the_named_layers(made, sides):
     layer = made(offsets((7, 7), cls=True), 192, 3)
     assert layer.sides == sides
@@ -168,14 +168,15 @@ def test_the_fast_form_never_holds_a_vector_per_pair(sides):
 
 
 @pytest.mark.parametrize(("call", "word"), [
-    (lambda: RelativeVectors(pairs(4), 6, 2), "relations"), (lambda: RelativeVectors(shared(4), 6, 2), "relations"),
-    (lambda: RelativeVectors(offsets(4), 6, 2, sides="q"), "sides"),
-    (lambda: RelativeVectors(offsets(4), 6, 2, sides=""), "sides"),
-    (lambda: RelativeVectors(offsets(4), 6, 2, clip=-1), "clip"),
-    (lambda: RelativeVectors(offsets(4), 6, 2, clip=1.5), "clip"),
-    (lambda: RelativeKeyVector(offsets(4), 6, 4), "heads"),
-    (lambda: RelativeValueVector(offsets(4), 6, 2)(torch.zeros(1, 5, 6)), "5 tokens"),
-    (lambda: RelativeValueVector(offsets(4), 6, 2)(torch.zeros(1, 4, 5)), "5 channels"),
+    (lambda: MIXERS["key-value-vector"](pairs(4), 6, 2), "relations"),
+    (lambda: MIXERS["key-value-vector"](shared(4), 6, 2), "relations"),
+    (lambda: MIXERS["key-value-vector"](offsets(4), 6, 2, sides="q"), "sides"),
+    (lambda: MIXERS["key-value-vector"](offsets(4), 6, 2, sides=""), "sides"),
+    (lambda: MIXERS["key-value-vector"](offsets(4), 6, 2, clip=-1), "clip"),
+    (lambda: MIXERS["key-value-vector"](offsets(4), 6, 2, clip=1.5), "clip"),
+    (lambda: MIXERS["key-vector"](offsets(4), 6, 4), "heads"),
+    (lambda: MIXERS["value-vector"](offsets(4), 6, 2)(torch.zeros(1, 5, 6)), "5 tokens"),
+    (lambda: MIXERS["value-vector"](offsets(4), 6, 2)(torch.zeros(1, 4, 5)), "5 channels"),
 ])
 def test_bad_input_is_named(plain_types, call, word):
     with pytest.raises(ValueError, match=word):

@@ -34,10 +34,14 @@ class VectorLayer(SelfAttentionLayer):
         """X, q, k, v, the attention weights, and n·m scores or sums per head and side."""
         n, e = self.tokens, self.inner
         if form in ("gather", "pairs"):
-            return n * (self.dim + e) + (2 * e + self.heads) * self.pairs
+            return n * (self.dim + (3 + ("k" in self.sides)) * e) + self.heads * self.pairs
         spread = (batch > 1 and self.per_head) * len(self.sides) * self.vectors * e
         queries = "k" in self.sides and (batch > 1 or "v" not in self.sides)
         return n * (self.dim + (3 + queries) * e) + self.heads * (self.pairs + self._rows * n) + spread
+
+    def saved_once(self, form: str) -> int:
+        """The literal equations gather a vector for every pair."""
+        return len(self.sides) * self.pairs * self.inner if form in ("gather", "pairs") else 0
 
     @property
     def _rows(self) -> int:
@@ -56,6 +60,32 @@ class VectorLayer(SelfAttentionLayer):
         values, scores = super().work_numbers(itemsize)
         table = self.heads * (2 * self.pairs + (self.vectors + 1) * self.tokens)
         return values, scores + table
+
+
+@dataclass(frozen=True)
+class CountedLayer(SelfAttentionLayer):
+    """Attention whose parts have no formula here: its numbers and its products are counted, on the meta device.
+
+    What it keeps is estimated as self-attention that keeps its attention weights.
+    """
+
+    numbers: int = 0
+    products: int = 0
+    keeps_weights = True
+
+    @property
+    def weights(self) -> int:
+        """All parameters but those of the output map."""
+        return self.numbers
+
+    @property
+    def mixing_products(self) -> int:
+        """The matrix products of one sample, but that of the output map."""
+        return self.products
+
+    def saved_numbers(self, batch: int, form: str) -> int:
+        """X, q, k, v and the attention weights."""
+        return self.tokens * (self.dim + 3 * self.inner) + self.heads * self.pairs
 
 
 @dataclass(frozen=True)
@@ -103,15 +133,15 @@ class GatedLayer(SelfAttentionLayer):
 
     @property
     def mixing_products(self) -> int:
-        """Self-attention's, the values a second time, and the sums with the position weights."""
-        return super().mixing_products + self.tokens * self.dim * self.inner + self.pairs * self.inner
+        """Self-attention's, and the sums with the position weights."""
+        return super().mixing_products + self.pairs * self.inner
 
     def saved_numbers(self, batch: int, form: str) -> int:
-        """X, q, k, v, a second v, both outputs; the position weights are copied for each sample of a batch."""
+        """X, q, k, v, both outputs; v in another order and the position weights are copied for a batch."""
         n, table = self.tokens, self.heads * self.pairs
         if form in ("gather", "pairs"):
             return n * (self.dim + 3 * self.inner) + 2 * table
-        return n * (self.dim + 6 * self.inner + self.heads) + (batch > 1) * table
+        return n * (self.dim + (5 + (batch > 1)) * self.inner + self.heads) + (batch > 1) * table
 
     def saved_once(self, form: str) -> int:
         """The encoding r, the position weights, the gate twice."""

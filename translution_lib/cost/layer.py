@@ -1,15 +1,17 @@
 """The cost of one mixing layer, from the layer itself or from its name and options; chapter "What it costs"."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import fields
 from math import log, prod
 from typing import Any
 
+import torch
 from torch import nn
 
 from translution_lib import mixers
 from translution_lib.cost.base import FORMS, Layer
-from translution_lib.cost.encodings import GatedLayer, RotaryLayer, ScalarBiasLayer, VectorLayer
+from translution_lib.cost.encodings import CountedLayer, GatedLayer, RotaryLayer, ScalarBiasLayer, VectorLayer
 from translution_lib.cost.geometry import RiemannLayer
 from translution_lib.cost.kinds import ConvolutionLayer, LoRLayer, SelfAttentionLayer, TranslutionLayer
 from translution_lib.cost.performers import FirstStrategyLayer, PerformerLayer, SecondStrategyLayer
@@ -24,14 +26,36 @@ def of(mixer: nn.Module) -> Layer:
     Raises:
         ValueError: a layer whose cost is not known here.
     """
-    for kind, (name, read) in LAYERS.items():
-        if isinstance(mixer, kind):
-            layer: Any = mixer
-            options = {"output": isinstance(layer.output, nn.Linear), **read(layer)}
-            if isinstance(layer, mixers.Attention):
-                options |= {"heads": layer.heads, "head_dim": layer.head_dim}
-            return named(name, layer.relations, layer.dim, **options)
-    raise ValueError(f"mixer must be a layer of one of {sorted(KINDS)}, got {type(mixer).__name__}")
+    layer: Any = mixer
+    known = _part(layer) if type(mixer) is mixers.Attention else next(
+        (found for kind, found in LAYERS.items() if isinstance(mixer, kind)), None)
+    if known is None and isinstance(mixer, mixers.Attention):
+        return _counted(mixer)
+    if known is None:
+        raise ValueError(f"mixer must be a layer of one of {sorted(KINDS)}, or attention with parts, got {mixer!r}")
+    name, read = known
+    options = {"output": isinstance(layer.output, nn.Linear), **read(layer)}
+    if isinstance(layer, mixers.Mixer):
+        options |= {"heads": layer.heads, "head_dim": layer.head_dim}
+    return named(name, layer.relations, layer.dim, **options)
+
+
+def _counted(layer: mixers.Attention) -> Layer:
+    """Return the cost of attention with any parts, from a copy on the meta device."""
+    from translution_lib.cost.counting import count_macs, count_parameters  # which reads the costs of models
+
+    copy = deepcopy(layer).to("meta")
+    size = named("self-attention", layer.relations, layer.dim, layer.heads, head_dim=layer.head_dim,
+                 output=isinstance(layer.output, nn.Linear))
+    numbers = count_parameters(copy) - sum(p.numel() for p in copy.output.parameters())
+    products = count_macs(copy, torch.empty(1, layer.relations.n, layer.dim, device="meta")) - size.output_macs
+    return CountedLayer(**{f.name: getattr(size, f.name) for f in fields(size)}, numbers=numbers, products=products)
+
+
+def _part(layer: mixers.Attention) -> tuple[str, Callable[..., dict]] | None:
+    """Return the name and the reader of attention with one part, beside an embedding of places."""
+    kinds = [type(part) for part in layer.encodings if not isinstance(part, mixers.Absolute)]
+    return ("self-attention", _absolute_too) if not kinds else PARTS.get(kinds[0]) if len(kinds) == 1 else None
 
 
 def named(name: str, relations: Relations, dim: int, heads: int = 1, *, head_dim: int | None = None,
@@ -44,7 +68,9 @@ def named(name: str, relations: Relations, dim: int, heads: int = 1, *, head_dim
         ValueError: a mixer whose cost is not known here.
     """
     if name not in KINDS:
-        raise ValueError(f"mixer must be one of {sorted(KINDS)}, got {name!r}")
+        with torch.device("meta"):
+            return of(mixers.mixer_named(name)(relations, dim=dim, heads=heads, head_dim=head_dim, output=output,
+                                               **options))
     kind, fixed, read = KINDS[name]
     inner = heads * head_dim if head_dim is not None else dim
     numbers = {**read(relations, heads, width=inner // heads, **options), **fixed}
@@ -164,26 +190,30 @@ KINDS: dict[str, tuple[type[Layer], dict, Callable[..., dict]]] = {
 
 
 def _absolute_too(mixer: nn.Module, **options) -> dict:
-    return {"absolute": mixer.position is not None, **options}
+    return {"absolute": getattr(mixer, "position", None) is not None, **options}
+
+
+PARTS: dict[type[nn.Module], tuple[str, Callable[..., dict]]] = {
+    mixers.Vectors: ("key-value-vector", lambda layer: _absolute_too(
+        layer, sides=layer.sides, clip=layer.clip, per_head=layer.per_head)),
+    mixers.ScalarBias: ("scalar-bias", lambda layer: _absolute_too(
+        layer, bias=layer.maker, num_buckets=layer.num_buckets)),
+    mixers.PositionalGate: ("gated-bias", lambda layer: _absolute_too(layer, form=layer.form)),
+    mixers.Rotary: ("rotary", lambda layer: _rotary(layer)),
+    mixers.Transport: ("riemann", lambda layer: _absolute_too(
+        layer, transport=layer.transport, metric=layer.metric, alpha=layer.alpha, focus=layer.focus,
+        angles="fixed" if layer.theta is None else "learned")),
+}
+"""Per class of parts: the name of attention with it alone, and a reader of the layer's options."""
 
 
 LAYERS: dict[type[nn.Module], tuple[str, Callable[..., dict]]] = {
     mixers.Convolution: ("convolution", lambda layer: {"kernel_size": tuple(layer.kernel.shape[:-2])}),
-    mixers.RelativeVectors: ("key-value-vector", lambda layer: _absolute_too(
-        layer, sides=layer.sides, clip=layer.clip, per_head=layer.per_head)),
-    mixers.ScalarBias: ("scalar-bias", lambda layer: _absolute_too(
-        layer, bias=layer.maker, num_buckets=0 if layer.bias is None else layer.bias.shape[1])),
-    mixers.GatedPositionalAttention: ("gated-bias", lambda layer: _absolute_too(layer, form=layer.form)),
     mixers.RotaryTranslution: ("rotary-translution", lambda layer: _rotary(layer)),
-    mixers.Rotary: ("rotary", lambda layer: _rotary(layer)),
-    mixers.Riemann: ("riemann", lambda layer: _absolute_too(
-        layer, transport=layer.transport, metric=layer.metric, alpha=layer.alpha, focus=layer.focus,
-        angles="fixed" if layer.theta is None else "learned")),
     mixers.PerformerS1: ("performer-s1", lambda layer: _random(layer, length_scales=layer.scales.shape[1])),
     mixers.PerformerS2: ("performer-s2", lambda layer: _random(
         layer, clip=layer.clip, signed=layer.signed and not layer.relations.causal, corner=layer.corner)),
     mixers.Performer: ("performer", lambda layer: _random(layer)),
-    mixers.SelfAttention: ("self-attention", _absolute_too),
     mixers.GeneralTranslution: ("general-translution", lambda layer: _general(layer)),
     mixers.AbsoluteTranslution: ("absolute-translution", lambda layer: {"relative": layer.relative}),
     mixers.Translution: ("translution", lambda layer: {"relative": layer.relative}),
@@ -197,7 +227,7 @@ def _random(layer: mixers.Performer, **options) -> dict:
     return _absolute_too(layer, features=layer.features, num_features=len(layer.omega), **options)
 
 
-def _rotary(layer: mixers.Rotary) -> dict:
+def _rotary(layer: Any) -> dict:
     return _absolute_too(layer, angles="fixed" if layer.theta is None else "learned", cls_token=layer.cls_token)
 
 

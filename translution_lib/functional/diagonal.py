@@ -48,10 +48,12 @@ def per_pair(table: Float[Tensor, "r k"], relations: Relations) -> Float[Tensor,
 
 def diagonal_lor(x: Float[Tensor, "b n c"], low: Three, tables: tuple[Tensor, Tensor], up: Float[Tensor, "k e"],
                  relations: Relations, heads: int, shared: Three | None, variant: str = "printed",
-                 dropped: Callable[[Tensor], Tensor] = lambda alpha: alpha) -> Float[Tensor, "b n e"]:
+                 dropped: Callable[[Tensor], Tensor] = lambda alpha: alpha,
+                 mask: Tensor | None = None) -> Float[Tensor, "b n e"]:
     """Run LoR-Translution with diagonal cores: the diagonals of scores and of values, each ``r k``.
 
-    Other arguments as for :func:`~translution_lib.functional.lor.lor_translution`; ``dropped`` drops weights.
+    Other arguments as for :func:`~translution_lib.functional.lor.lor_translution`; ``dropped`` drops weights,
+    ``mask`` is True where a query of a sample may read a key.
 
     Label: eq-sharing-diagonal, thm-sharing-diagonal.
     """
@@ -60,7 +62,7 @@ def diagonal_lor(x: Float[Tensor, "b n c"], low: Three, tables: tuple[Tensor, Te
     if shared is not None:
         a = a + raw_scores(x, *shared[:2], relations, heads)
     scale = branch_weight(shared, variant)
-    alpha = dropped(mask_scores(scale * a / math.sqrt(up.shape[1] // heads), relations).softmax(dim=-1))
+    alpha = dropped(mask_scores(scale * a / math.sqrt(up.shape[1] // heads), relations, mask).softmax(dim=-1))
     out = diagonal_values(alpha, v, tables[1], relations) @ up
     return scale * (out if shared is None else out + translution_values(alpha, x, shared[2], relations))
 

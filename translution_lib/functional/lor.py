@@ -96,7 +96,8 @@ def lor_translution(x: Float[Tensor, "b n c"], low: Three, cores: Three, up: Flo
 
 
 def lor_scores(x: Float[Tensor, "b n c"], low: Three, cores: Three, up: Float[Tensor, "r2 e"], relations: Relations,
-               heads: int, shared: Three | None = None, variant: str = "printed") -> Float[Tensor, "b h n n"]:
+               heads: int, shared: Three | None = None, variant: str = "printed",
+               mask: Tensor | None = None) -> Float[Tensor, "b h n n"]:
     """Return the scaled scores of eq. (2), −∞ where a pair is masked; no tensor is larger than n·n·h or n·r."""
     d = check_lor(x, low, cores, up, relations, heads, shared, variant)
     a = None if shared is None else raw_scores(x, *shared[:2], relations, heads)
@@ -105,7 +106,7 @@ def lor_scores(x: Float[Tensor, "b n c"], low: Three, cores: Three, up: Float[Te
         a = relative if a is None else a + relative
     if a is None:
         a = x.new_zeros(x.shape[0], heads, relations.n, relations.n)
-    return mask_scores(branch_weight(shared, variant) * a / math.sqrt(d), relations)
+    return mask_scores(branch_weight(shared, variant) * a / math.sqrt(d), relations, mask)
 
 
 def lor_values(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"], low: Three, cores: Three,

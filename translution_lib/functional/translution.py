@@ -53,13 +53,13 @@ def translution(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, w_v: Tensor
 
 
 def translution_scores(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, relations: Relations,
-                       heads: int = 1) -> Float[Tensor, "b h n n"]:
-    """Return the scores a_ij = q_ij·k_ji / √d, −∞ where a pair is masked.
+                       heads: int = 1, mask: Tensor | None = None) -> Float[Tensor, "b h n n"]:
+    """Return the scores a_ij = q_ij·k_ji / √d, −∞ where a pair is masked, by the table or in its sample.
 
     Label: eq-translution-bilinear, eq-translution-causal, thm-contains-scores.
     """
     d = check_attention(x, w_q, w_k, None, relations, heads)
-    return mask_scores(raw_scores(x, w_q, w_k, relations, heads) / math.sqrt(d), relations)
+    return mask_scores(raw_scores(x, w_q, w_k, relations, heads) / math.sqrt(d), relations, mask)
 
 
 def raw_scores(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, relations: Relations,
@@ -73,8 +73,11 @@ def raw_scores(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, relations: R
     return pair_scores(s, t, per_pair_q, per_pair_k, relations, heads)
 
 
-def mask_scores(a: Float[Tensor, "b h n n"], relations: Relations) -> Float[Tensor, "b h n n"]:
-    """Put −∞ where a pair is masked."""
+def mask_scores(a: Float[Tensor, "b h n n"], relations: Relations,
+                mask: Tensor | None = None) -> Float[Tensor, "b h n n"]:
+    """Put −∞ where a pair is masked, by the table or by the mask of a sample, b n n or b 1 n."""
+    if mask is not None:
+        a = a.masked_fill(~mask[:, None], -math.inf)
     return a if relations.complete else a.masked_fill(~relations.mask_on(a.device), -math.inf)
 
 

@@ -33,6 +33,6 @@ class AbsoluteTranslution(Translution):
         """Return Σ_j α_ij v_ij of the placed features."""
         return super().values(alpha, self.placed(x))
 
-    def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+    def mix(self, x: Float[Tensor, "b n c"], mask: Tensor | None = None) -> Float[Tensor, "b n e"]:
         """Run the grouped products on the placed features."""
-        return super().mix(self.placed(x))
+        return super().mix(self.placed(x), mask)

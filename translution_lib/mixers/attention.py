@@ -1,13 +1,12 @@
-"""Softmax attention as a layer: what every encoding shares, and self-attention itself.
+"""Softmax attention as a layer, with any parts that know where tokens are.
 
-A subclass says how the score and the value of a pair depend on its relation: ``scores`` and ``values`` are the
-equations. ``forward`` may take a faster way to the same result, and a test holds the two equal.
-Source: seed 000, section 3.2; chapters "Self-attention" and "Relations".
+Source: seed 000, section 3.2 and appendix E; chapters "Self-attention" and "The taxonomy theorem".
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+import copy
+import math
+from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -16,169 +15,217 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from translution_lib.functional.attention import masked_softmax
-from translution_lib.functional.checks import check_heads, check_sizes, check_tokens
-from translution_lib.functional.masks import apart
-from translution_lib.functional.translution import scores_definition, values_definition
+from translution_lib.mixers.encodings import Encoding
+from translution_lib.mixers.encodings.encoding import of_pairs
 from translution_lib.mixers.init import linear_bound, uniform
+from translution_lib.mixers.mixer import Mixer, check_sizes, definition
 from translution_lib.relations import Relations
 
-_literal: ContextVar[bool] = ContextVar("literal", default=False)
 
+class Attention(Mixer):
+    """Self-attention, and what its parts add: one query, one key and one value matrix for all pairs.
 
-@contextmanager
-def definition() -> Iterator[None]:
-    """Within this context every attention layer runs its equations literally instead of its fast form."""
-    token = _literal.set(True)
-    try:
-        yield
-    finally:
-        _literal.reset(token)
-
-
-class Attention(nn.Module):
-    """Softmax attention over the pairs of a relation table, b n c -> b n c.
+    The score of a pair is a_ij = q_ij·k_ji / √d + b_ij, and its value v_j + r_ij. A part may change the tokens, turn
+    queries and keys, add a bias, mix or scale the weights, add to the values; parts act in the order in which they are
+    given, biases and values add up. An attribute that attention lacks is looked up in its parts: ``layer.theta``.
 
     Args:
-        relations: which pairs share parameters, and which are masked. A causal table also serves shorter texts.
-        dim: channels C of the tokens.
-        heads: number of heads.
-        head_dim: channels d of a head; by default dim / heads.
-        dropout: probability of dropping an attention weight while training.
-        output: whether a linear map with bias follows; without it heads · head_dim must equal dim.
+        relations: which pairs are masked, and where the tokens stand; a part may read its relations.
+        dim, heads: channels and heads, as for :class:`Mixer`.
+        encodings: parts such as ``Rotary(angles="learned")``, each with its own options alone; they are copied.
+        options: ``head_dim``, ``dropout``, ``output`` as for :class:`Mixer`.
 
     Raises:
-        ValueError: heads that do not divide dim, sizes that are not positive integers, a dropout outside [0, 1).
-    """
-
-    def __init__(self, relations: Relations, dim: int, heads: int, *, head_dim: int | None = None,
-                 dropout: float = 0.0, output: bool = True) -> None:
-        super().__init__()
-        check_sizes(dim=dim, heads=heads, **({} if head_dim is None else {"head_dim": head_dim}))
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must be from 0 up to 1, got {dropout!r}")
-        self.relations, self.dim, self.heads, self.dropout = relations, dim, heads, dropout
-        self.head_dim = check_heads(heads, dim) if head_dim is None else head_dim
-        self.inner = heads * self.head_dim
-        if not output and self.inner != dim:
-            raise ValueError(f"output must be True where heads · head_dim = {self.inner} differs from dim = {dim}")
-        self.output = nn.Linear(self.inner, dim) if output else nn.Identity()
-
-    def __init_subclass__(cls, **options) -> None:
-        """Refuse a class that changes an equation and inherits a fast form that does not run it.
-
-        Raises:
-            TypeError: ``scores``, ``weights`` or ``values`` of its own below the class whose ``mix`` would run.
-        """
-        super().__init_subclass__(**options)
-        fast = next(k for k, kind in enumerate(cls.__mro__) if "mix" in vars(kind))
-        if cls.__mro__[fast] is not Attention:
-            for kind in cls.__mro__[:fast]:
-                for name in {"scores", "weights", "values"} & vars(kind).keys():
-                    raise TypeError(f"{cls.__name__} changes {name}, which the mix of {cls.__mro__[fast].__name__} "
-                                    "does not run: write a mix as well, or take mix = Attention.mix")
-
-    def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
-        """Return the scaled scores a_ij of all pairs, before the mask, by the literal equation."""
-        raise NotImplementedError
-
-    def values(self, alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
-        """Return Σ_j α_ij v_ij by the literal equation."""
-        raise NotImplementedError
-
-    def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
-        """Return what ``values(dropped(weights(x)), x)`` returns, by the fast form."""
-        return self.values(self.dropped(self.weights(x)), x)
-
-    def weights(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
-        """Return the attention weights α_ij: rows sum to one, masked pairs are exactly zero."""
-        relations = self.relations_for(x)
-        return masked_softmax(self.scores(x), relations.mask_needed(x.device))
-
-    def forward(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
-        """Mix the tokens: attention, then the output map."""
-        self.check(x)
-        relations = self.relations_for(x)
-        return self._run(x) if relations.complete else apart(self._run, x, relations.mask_on(x.device))
-
-    def _run(self, x: Tensor) -> Tensor:
-        return self.output(self.values(self.dropped(self.weights(x)), x) if _literal.get() else self.mix(x))
-
-    @property
-    def steady(self) -> bool:
-        """Whether every training step does the same: nothing is dropped, drawn or counted between two of them."""
-        return not self.dropout
-
-    def relations_for(self, x: Tensor) -> Relations:
-        """Return the relation table for the tokens of x: a prefix of a causal table for a shorter text."""
-        return self.relations.for_length(x.shape[1])
-
-    def dropped(self, alpha: Float[Tensor, "b h n n"]) -> Float[Tensor, "b h n n"]:
-        """Drop attention weights while training."""
-        return F.dropout(alpha, self.dropout, self.training) if self.dropout else alpha
-
-    def check(self, x: Tensor) -> None:
-        """Refuse an x of another shape than the layer was built for."""
-        check_tokens(x)
-        if x.shape[2] != self.dim:
-            raise ValueError(f"x has {x.shape[2]} channels, expected dim = {self.dim}")
-        self.relations_for(x)
-
-    def extra_repr(self) -> str:
-        """Describe the layer without its weights."""
-        return f"dim={self.dim}, heads={self.heads}, head_dim={self.head_dim}, relations={self.relations.count}"
-
-
-class SelfAttention(Attention):
-    """Self-attention: one query, one key and one value matrix for all pairs; seed 000, section 3.2.
-
-    It reads only the mask of its relation table. With ``absolute`` it adds a learned embedding of every token's place,
-    shape (n, dim), to its input; the models add theirs once, before the first layer.
+        ValueError: what :class:`Mixer` refuses, something that is no part, two parts that turn queries and keys, a
+            table that a part cannot serve.
     """
 
     query: nn.Parameter
     key: nn.Parameter
     value: nn.Parameter
 
-    def __init__(self, relations: Relations, dim: int, heads: int, *, absolute: bool = False, **options) -> None:
+    def __init__(self, relations: Relations, dim: int, heads: int, encodings: Sequence[Encoding] = (),
+                 **options) -> None:
         super().__init__(relations, dim, heads, **options)
         for name in ("query", "key", "value"):
             setattr(self, name, nn.Parameter(uniform((dim, self.inner), linear_bound(dim))))
-        self.position = nn.Parameter(0.02 * torch.randn(relations.n, dim)) if absolute else None
+        for part in encodings:
+            if not isinstance(part, Encoding):
+                raise ValueError(f"encodings must be parts such as Rotary(), got {part!r}")
+        self.encodings = nn.ModuleList(copy.deepcopy(part) for part in encodings)
+        for part in self.parts:
+            part.start(relations, dim, heads, self.head_dim)
+        turning = self.that_change("queries_keys")
+        if len(turning) > 1:
+            raise ValueError("encodings may hold one part that turns queries and keys, got "
+                             + " and ".join(type(part).__name__ for part in turning))
+        self._modules["output"] = self._modules.pop("output")       # last, as it is applied
 
-    def placed(self, x: Tensor) -> Tensor:
-        """Add the absolute embedding, if there is one."""
-        return x if self.position is None else x + self.position[: x.shape[1]]
+    def __getattr__(self, name: str):
+        """Look an attribute up in the parts."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if not name.startswith("_"):
+                for part in self.__dict__.get("_modules", {}).get("encodings", ()):
+                    if hasattr(part, name):
+                        return getattr(part, name)
+            raise
 
-    def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
-        """a_ij = q_i·k_j / √d."""
-        return scores_definition(self.placed(x), self.query, self.key, self.relations_for(x), self.heads)
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute where it is: in attention, or else in the part that has it."""
+        parts = self.__dict__.get("_modules", {}).get("encodings", ())
+        owner = next((part for part in parts if name in {**vars(part), **part._parameters}), None)
+        if owner is None or name in {**vars(self), **self._parameters}:
+            super().__setattr__(name, value)
+        else:
+            setattr(owner, name, value)
 
-    def values(self, alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
-        """Return Σ_j α_ij v_j."""
-        return values_definition(alpha, self.placed(x), self.value, self.relations_for(x))
+    @property
+    def parts(self) -> list[Encoding]:
+        """The parts, in their order."""
+        return [cast(Encoding, part) for part in self.encodings]
 
-    def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
-        """Run torch's fused attention."""
-        q, k, v = self.by_head(x, self.query, self.key, self.value)
-        return rearrange(self.fused(q, k, v), "b h n d -> b n (h d)")
+    def that_change(self, method: str) -> list[Encoding]:
+        """Return the parts that have a method of their own."""
+        return [part for part in self.parts if part.changes(method)]
+
+    def placed(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
+        """Return what queries, keys and values are made of."""
+        for part in self.parts:
+            x = part.placed(x, self.relations_for(x))
+        return x
 
     def by_head(self, x: Float[Tensor, "b n c"], *weights: Float[Tensor, "c _"]) -> list[Tensor]:
         """Return the tokens times each weight, b h n d: as many heads as the weight has columns for."""
         x = self.placed(x)
         return [rearrange(x @ w, "b n (h d) -> b h n d", d=self.head_dim) for w in weights]
 
+    def projected(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor]:
+        """Return queries and keys, b h n d, before any part changes them."""
+        q, k = self.by_head(x, self.query, self.key)
+        return q, k
+
+    def content(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
+        """Return q_i·k_j / √d, the scores before any part changes them."""
+        q, k = self.by_head(x, self.query, self.key)
+        return q @ k.mT / math.sqrt(self.head_dim)
+
+    def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
+        """a_ij = q_ij·k_ji / √d + b_ij, pair by pair."""
+        (q, k), where = self.projected(x), self.relations_for(x)
+        turning = self.that_change("queries_keys")
+        if turning:
+            q_ij, k_ij = of_pairs(q, k)
+            for part in turning:
+                q_ij, k_ij = part.queries_keys_definition(q_ij, k_ij, where)
+            a = (q_ij * k_ij).sum(-1) / math.sqrt(self.head_dim)
+        else:
+            a = q @ k.mT / math.sqrt(self.head_dim)
+        for part in self.that_change("bias"):
+            bias = part.bias_definition(q, where)
+            a = a if bias is None else a + bias
+        return a
+
+    def weights(self, x: Float[Tensor, "b n c"], mask: Tensor | None = None) -> Float[Tensor, "b h n n"]:
+        """Return the weights of the softmax, as the parts mix them: rows sum to one, masked pairs are exactly zero."""
+        alpha = super().weights(x, mask)
+        for part in self.that_change("weights"):
+            alpha = part.weights(alpha, self.relations_for(x))
+        return alpha
+
+    def values(self, alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+        """Return Σ_j α_ij (v_j + r_ij), of each weight what the parts pass on."""
+        where, (v,) = self.relations_for(x), self.by_head(x, self.value)
+        for part in self.that_change("passed"):
+            alpha = part.passed(alpha, where)
+        y = torch.einsum("bhij,bhjd->bhid", alpha, v)
+        for part in self.that_change("values"):
+            more = part.values_definition(alpha, where)
+            y = y if more is None else y + more
+        return joined(y)
+
+    def mix(self, x: Float[Tensor, "b n c"], mask: Tensor | None = None) -> Float[Tensor, "b n e"]:
+        """Run torch's fused attention; what happens after the softmax needs the weights themselves."""
+        where = self.relations_for(x)
+        q, k, v = self.by_head(x, self.query, self.key, self.value)
+        bias = self.bias_of(q, mask)
+        for part in self.that_change("queries_keys"):
+            q, k = part.queries_keys(q, k, where)
+        mixing = self.that_change("weights")
+        dropping = bool(self.dropout and self.training)
+        by_weights = any(dropping or not hasattr(part, "mixed") for part in mixing)
+        if not (by_weights or self.that_change("passed") or self.that_change("values")):
+            y = self.fused_wide(q, k, v, bias)
+            for part in mixing:
+                y = cast(Any, part).mixed(y, v, where)
+            return joined(y)
+        a = q @ k.mT / math.sqrt(self.head_dim)
+        alpha = masked_softmax(a if bias is None else a + bias, where.mask_needed(x.device))
+        return joined(self.summed(alpha, v, where))
+
+    def summed(self, alpha: Float[Tensor, "b h n n"], v: Float[Tensor, "b h n d"],
+               where: Relations) -> Float[Tensor, "b h n d"]:
+        """Return the sums of values, from the weights of the softmax."""
+        for part in self.that_change("weights"):
+            alpha = part.weights(alpha, where)
+        alpha = self.dropped(alpha)
+        for part in self.that_change("passed"):
+            alpha = part.passed(alpha, where)
+        y = alpha.to(v.dtype) @ v
+        for part in self.that_change("values"):
+            more = part.values(alpha, where)
+            y = y if more is None else y + more
+        return y
+
+    def bias_of(self, q: Float[Tensor, "b h n d"], mask: Tensor | None = None) -> Tensor | None:
+        """Return what is added to the scaled scores by all parts, −∞ where a query may not read a key of a sample.
+
+        The pairs that the table masks are left to the attention.
+        """
+        where, total = self.relations.for_length(q.shape[2]), None
+        for part in self.that_change("bias"):
+            bias = part.bias(q, where)
+            if bias is not None:
+                total = bias if total is None else total + bias
+        if mask is None:
+            return total
+        total = q.new_zeros(()) if total is None else total
+        return torch.where(mask[:, None], total, -math.inf)
+
+    def fused_wide(self, q: Float[Tensor, "b h n d1"], k: Float[Tensor, "b h n d1"], v: Float[Tensor, "b h n d"],
+                   bias: Tensor | None) -> Float[Tensor, "b h n d"]:
+        """Run torch's attention where queries and keys may have more channels than values."""
+        if not self.that_change("queries_keys"):
+            return self.fused(q, k, v, bias)
+        wide = F.pad(v, (0, q.shape[-1] - self.head_dim))   # the fused kernels want one size for q, k and v
+        return self.fused(q, k, wide, bias, self.head_dim ** -0.5)[..., : self.head_dim]
+
     def fused(self, q: Float[Tensor, "b h n d1"], k: Float[Tensor, "b h n d1"], v: Float[Tensor, "b h n d2"],
               bias: Tensor | None = None, scale: float | None = None) -> Float[Tensor, "b h n d2"]:
-        """Run torch's fused attention under the mask of the table.
+        """Run torch's attention under the mask of the table.
 
-        A bias is added to the scaled scores, and holds −∞ itself where the table masks; the scale is 1/√d1 by default.
+        A bias, which broadcasts to b h n n, is added to the scaled scores; the scale is 1/√d1 by default.
         """
         relations = self.relations.for_length(q.shape[2])
         causal = bias is None and relations.all_past
-        if bias is None and not (relations.complete or causal):
-            bias = relations.mask_on(q.device)
+        if bias is None:
+            bias = None if relations.complete or causal else relations.mask_on(q.device)
+        else:
+            bias = bias.to(q.dtype)
+            if not relations.complete:
+                bias = bias.masked_fill(~relations.mask_on(q.device), -math.inf)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=causal, scale=scale,
                                               dropout_p=self.dropout if self.training else 0.0)
 
+    def learnt(self) -> dict[str, Tensor]:
+        """Return what a reader may want to see of trained parts, by name."""
+        return {name: table for part in self.parts for name, table in part.learnt().items()}
 
-__all__ = ["Attention", "SelfAttention", "check_sizes", "definition"]
+
+def joined(mixed: Float[Tensor, "b h n d"]) -> Float[Tensor, "b n e"]:
+    """Put the heads side by side."""
+    return rearrange(mixed, "b h n d -> b n (h d)")
+
+
+__all__ = ["Attention", "Mixer", "check_sizes", "definition"]

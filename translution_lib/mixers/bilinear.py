@@ -5,12 +5,12 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from translution_lib.mixers.attention import Attention
 from translution_lib.mixers.init import linear_bound, uniform
+from translution_lib.mixers.mixer import Mixer
 from translution_lib.relations import Relations
 
 
-class BilinearAttention(Attention):
+class BilinearAttention(Mixer):
     """Attention with all the terms that a relative encoding of form (★) can have.
 
     a_ij = f_i A[δ] f_jᵀ + f_i b[δ]ᵀ + c[δ] f_jᵀ + d[δ] and v_ij = f_j B[δ] + r[δ] for every head. It stores C² numbers
@@ -18,11 +18,11 @@ class BilinearAttention(Attention):
 
     Args:
         relations: which pairs share the six tables.
-        dim, heads: channels and heads, as for :class:`Attention`.
-        options: ``head_dim``, ``dropout``, ``output`` as for :class:`Attention`.
+        dim, heads: channels and heads, as for :class:`Mixer`.
+        options: ``head_dim``, ``dropout``, ``output`` as for :class:`Mixer`.
 
     Raises:
-        ValueError: what :class:`Attention` refuses.
+        ValueError: what :class:`Mixer` refuses.
     """
 
     def __init__(self, relations: Relations, dim: int, heads: int, **options) -> None:

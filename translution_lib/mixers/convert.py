@@ -2,15 +2,17 @@
 
 An encoding takes part by saying its factors in a few lines, as ``inclusions`` does for those of the library::
 
-    @factors.register(MyBias)
-    def _(layer: MyBias) -> Factors:
-        return plain(layer).with_bias(layer.table)                  # one number per relation and head, (r, h)
+    @part_factors.register(MyBias)
+    def _(part: MyBias, heads: Factors, layer: Attention) -> Factors:
+        return heads.with_bias(heads.refined(part.table, layer.relations))      # a number per relation and head, r h
 
 or by raising :class:`NoTranslution` with what stands in the way. Source: chapter "The taxonomy theorem".
 """
 
 import math
+from collections.abc import Sequence
 from functools import singledispatch
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +20,8 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from translution_lib.mixers.attention import Attention
+from translution_lib.mixers.encodings import Encoding
 from translution_lib.mixers.factors import Factors, NoTranslution, plain
 from translution_lib.mixers.translution import Translution
 
@@ -30,6 +34,16 @@ def factors(layer: object) -> Factors:
         NoTranslution: a layer whose function is not of form (★), or for which nothing is registered.
     """
     raise NoTranslution(layer, "no rule is registered that writes it in form (★)", "def-taxonomy-star")
+
+
+@singledispatch
+def part_factors(part: object, heads: Factors, layer: Attention) -> Factors:
+    """Return what a part of attention makes of the heads' factors; every part registers its own rule.
+
+    Raises:
+        NoTranslution: a part that leads out of form (★), or for which nothing is registered.
+    """
+    raise NoTranslution(part, "no rule is registered that writes it in form (★)", "def-taxonomy-star")
 
 
 def as_translution(layer: nn.Module) -> "AsTranslution":
@@ -103,14 +117,19 @@ def _output(heads: Factors, output: nn.Module, width: int) -> tuple[Tensor, Tens
 
 
 def _refuse_unknown_changes(layer: nn.Module) -> None:
-    """Refuse a subclass of a registered layer that computes something else and registers nothing."""
+    """Refuse a subclass of a registered layer, or of a part of it, that computes something else without a rule."""
+    _refuse_changes(layer, factors, ("scores", "weights", "values", "mix", "forward"))
+    for part in getattr(layer, "encodings", ()):
+        _refuse_changes(part, part_factors, [name for name in vars(Encoding) if name[0] != "_" and name != "start"])
+
+
+def _refuse_changes(layer: nn.Module, rules: Any, methods: Sequence[str]) -> None:
     kind = type(layer)
-    known = next((k for k in kind.__mro__ if k in factors.registry), object)
-    changed = [name for name in ("scores", "values", "forward") if getattr(kind, name, None) is not
-               getattr(known, name, None)]
+    known = next((k for k in kind.__mro__ if k in rules.registry), object)
+    changed = [name for name in methods if getattr(kind, name, None) is not getattr(known, name, None)]
     if known is not object and changed:
         raise NoTranslution(layer, f"it changes {', '.join(changed)} of {known.__name__} and registers no rule of "
                             "its own", "def-taxonomy-star")
 
 
-__all__ = ["AsTranslution", "Factors", "NoTranslution", "as_translution", "factors", "plain"]
+__all__ = ["AsTranslution", "Factors", "NoTranslution", "as_translution", "factors", "part_factors", "plain"]

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from math import prod
 
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from translution_lib.functional.checks import check_tokens
+from translution_lib.functional.checks import check_sizes, check_tokens
 from translution_lib.functional.convolution import convolution
-from translution_lib.mixers.attention import check_sizes
+from translution_lib.functional.masks import check_mask
 from translution_lib.mixers.init import linear_bound, uniform
 from translution_lib.relations import Relations
 
@@ -46,13 +46,21 @@ class Convolution(nn.Module):
         self.kernel = nn.Parameter(uniform((*sides, dim, dim), linear_bound(fan_in)))
         self.output = nn.Linear(dim, dim) if output else nn.Identity()
 
-    def forward(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
-        """Sum over the taps: f'_p = Σ_κ f_{p+κ} K[κ]; causal: κ = −(k−1) … 0."""
+    def forward(self, x: Float[Tensor, "b n c"], mask: Bool[Tensor, "b n"] | None = None) -> Float[Tensor, "b n c"]:
+        """Sum over the taps: f'_p = Σ_κ f_{p+κ} K[κ]; causal: κ = −(k−1) … 0.
+
+        ``mask`` is True where a token exists: the others count as zero, as those outside the grid, and become zero.
+        """
         check_tokens(x)
         if x.shape[2] != self.dim:
             raise ValueError(f"x has {x.shape[2]} channels, expected dim = {self.dim}")
-        relations = self.relations.for_length(x.shape[1])
-        if relations.causal:
+        check_mask(mask, x, ": a kernel asks no pairs")
+        if mask is not None:
+            return self._taps(x.masked_fill(~mask[..., None], 0)).masked_fill(~mask[..., None], 0)
+        return self._taps(x)
+
+    def _taps(self, x: Tensor) -> Tensor:
+        if self.relations.for_length(x.shape[1]).causal:
             past = F.pad(x.mT, (self.kernel.shape[0] - 1, 0))
             return self.output(F.conv1d(past, self.kernel.movedim((-1, -2), (0, 1))).mT)
         return self.output(convolution(x, self.kernel, self.shape))

@@ -15,7 +15,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from translution_lib.mixers.attention import Attention
+from translution_lib.mixers.mixer import Mixer
 from translution_lib.relations import Relations
 
 
@@ -63,12 +63,23 @@ class Factors:
     up: Float[Tensor, "hv e"]
     constant: bool = False
 
-    def with_constant(self, query: Tensor | None = None, key: Tensor | None = None,
-                      value: Tensor | None = None) -> "Factors":
-        """Append a constant channel and give its rows, each (r or 1, h, k or v); a row not given is zero."""
-        given = {"query": query, "key": key, "value": value}
-        rows: dict[str, Any] = {name: _with_row(getattr(self, name), row) for name, row in given.items()}
+    def with_constant(self) -> "Factors":
+        """Append a constant channel, which nothing reads yet."""
+        rows: dict[str, Any] = {name: F.pad(getattr(self, name), (0, 0, 0, 1)) for name in ("query", "key", "value")}
         return replace(self, **rows, constant=True)
+
+    def with_rows(self, query: Tensor | None = None, key: Tensor | None = None,
+                  value: Tensor | None = None) -> "Factors":
+        """Let a constant channel add vectors to queries, keys or values: a row each, (r or 1, h, k or v)."""
+        wide = self if self.constant else self.with_constant()
+        given = {"query": query, "key": key, "value": value}
+        rows: dict[str, Any] = {name: _add_row(getattr(wide, name), row) for name, row in given.items()
+                                if row is not None}
+        return replace(wide, **rows)
+
+    def refined(self, table: Float[Tensor, "r *e"], coarse: Relations) -> Tensor:
+        """Return a table of the relations of a coarser table for those of these heads."""
+        return table if coarse is self.relations else table[_ids(coarse, self.relations).to(table.device)]
 
     def with_bias(self, bias: Float[Tensor, "r h"]) -> "Factors":
         """Add a number to the score of every pair of a relation: a constant channel and one more score channel."""
@@ -92,8 +103,7 @@ class Factors:
 
     def on(self, relations: Relations) -> "Factors":
         """Read the same tables at a finer table of the same pairs, which tells more of them apart."""
-        pairs, ids = relations.mask, torch.zeros(relations.count, dtype=torch.long, device="cpu")
-        ids[relations.index[pairs]] = self.relations.index[pairs]
+        ids = _ids(self.relations, relations)
         finer: dict[str, Any] = {name: table[ids.to(table.device)] if table.shape[0] > 1 else table for name, table in
                  (("query", self.query), ("key", self.key), ("value", self.value))}
         return replace(self, relations=relations, **finer)
@@ -108,7 +118,7 @@ class Factors:
                     value[..., :-1, :], value[..., -1, :])
 
 
-def plain(layer: Attention) -> Factors:
+def plain(layer: Mixer) -> Factors:
     """Return the factors of a layer's own ``query``, ``key`` and ``value``, each (c, h·d) or (r, c, h·d).
 
     Raises:
@@ -137,12 +147,18 @@ def _identity(size: int, like: Tensor) -> Tensor:
     return torch.eye(size, dtype=like.dtype, device=like.device)
 
 
-def _with_row(matrix: Tensor, row: Tensor | None) -> Tensor:
-    """Append a row to every matrix (r h c d); tables of 1 and of r matrices go together."""
-    if row is None:
-        return F.pad(matrix, (0, 0, 0, 1))
+def _ids(coarse: Relations, fine: Relations) -> Tensor:
+    """Return which relation of a coarser table of the same pairs holds each relation of a finer one."""
+    pairs, ids = fine.mask, torch.zeros(fine.count, dtype=torch.long, device="cpu")
+    ids[fine.index[pairs]] = coarse.index[pairs]
+    return ids
+
+
+def _add_row(matrix: Tensor, row: Tensor) -> Tensor:
+    """Add to the row of the constant in every matrix (r h c d); tables of 1 and of r matrices go together."""
     r = max(matrix.shape[0], row.shape[0])
-    return torch.cat([matrix.expand(r, -1, -1, -1), row.detach()[:, :, None].expand(r, -1, -1, -1)], dim=2)
+    last = (matrix[:, :, -1:] + row.detach()[:, :, None]).expand(r, -1, -1, -1)
+    return torch.cat([matrix[:, :, :-1].expand(r, -1, -1, -1), last], dim=2)
 
 
 def _beside(left: Tensor, right: Tensor) -> Tensor:

@@ -15,8 +15,8 @@ from translution_lib.functional.translution import (
     translution_values,
     values_definition,
 )
-from translution_lib.mixers.attention import Attention, check_sizes
 from translution_lib.mixers.init import linear_bound, uniform
+from translution_lib.mixers.mixer import Mixer, check_sizes
 from translution_lib.mixers.positional import offset_count, offset_vectors
 from translution_lib.relations import Relations
 
@@ -109,21 +109,21 @@ class MLPBasis(Basis):
         return one if self.network is None else torch.cat([one, self.network(delta / self.scale)], dim=-1)
 
 
-class GeneralTranslution(Attention):
+class GeneralTranslution(Mixer):
     """Translution whose table of matrices is made by K functions of the offset, on the offsets of a relation table.
 
     The three roles of a CLS token carry no offset and keep a matrix of their own each.
 
     Args:
         relations: a table of offsets; its labels are the offsets.
-        dim, heads: channels and heads, as for :class:`Attention`.
+        dim, heads: channels and heads, as for :class:`Mixer`.
         kernel: "mlp" (learned functions), "radial" (Gaussian bells on a regular grid), "axes" (a sum over the axes: one
             function per axis and step along it) or "table" (one function per offset: :class:`Translution`).
         functions: K of the "mlp" kernel, the constant included.
         hidden: hidden channels of the "mlp" kernel.
         centres: bells per axis of the "radial" kernel.
         width: standard deviation of the bells, in tokens; by default the distance of neighbouring centres.
-        options: ``head_dim``, ``dropout``, ``output`` as for :class:`Attention`.
+        options: ``head_dim``, ``dropout``, ``output`` as for :class:`Mixer`.
 
     Raises:
         ValueError: an unknown kernel, sizes that are not positive integers, a table without offsets.
@@ -170,11 +170,11 @@ class GeneralTranslution(Attention):
         """Return Σ_j α_ij v_ij with v_ij = f_j W^v[δ]."""
         return values_definition(alpha, x, self.tables()[2], self.relations_for(x))
 
-    def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+    def mix(self, x: Float[Tensor, "b n c"], mask: Tensor | None = None) -> Float[Tensor, "b n e"]:
         """Make the tables once, then run Translution's grouped products."""
         query, key, value = self.tables()
         relations = self.relations_for(x)
-        alpha = translution_scores(x, query, key, relations, self.heads).softmax(dim=-1)
+        alpha = translution_scores(x, query, key, relations, self.heads, mask).softmax(dim=-1)
         return translution_values(self.dropped(alpha), x, value, relations)
 
     def extra_repr(self) -> str:

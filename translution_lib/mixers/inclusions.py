@@ -7,39 +7,52 @@ import math
 from dataclasses import replace
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 
 from translution_lib.functional.convolution import relation_kernel
 from translution_lib.functional.rotary import rotation
 from translution_lib.functional.transport import BOUND
 from translution_lib.mixers.absolute import AbsoluteTranslution
-from translution_lib.mixers.attention import SelfAttention
+from translution_lib.mixers.attention import Attention
 from translution_lib.mixers.bilinear import BilinearAttention
-from translution_lib.mixers.convert import factors
+from translution_lib.mixers.convert import factors, part_factors
 from translution_lib.mixers.convolution import Convolution
+from translution_lib.mixers.encodings import PositionalGate, Rotary, ScalarBias, Transport, Vectors
 from translution_lib.mixers.factors import Factors, NoTranslution, by_head, for_relations, plain
-from translution_lib.mixers.gated import GatedPositionalAttention
 from translution_lib.mixers.general import GeneralTranslution
 from translution_lib.mixers.lor import LoRTranslution
 from translution_lib.mixers.performer import Performer
 from translution_lib.mixers.positional import offset_count
 from translution_lib.mixers.relative_performer import PerformerS1, PerformerS2
-from translution_lib.mixers.riemann import Riemann
-from translution_lib.mixers.rotary import Rotary
 from translution_lib.mixers.rotary_translution import RotaryTranslution
-from translution_lib.mixers.scalar import ScalarBias
 from translution_lib.mixers.translution import Translution, ValueTranslution
-from translution_lib.mixers.vector import RelativeKeyVector, RelativeValueVector, RelativeVectors
-from translution_lib.relations import every_offset, offsets
+from translution_lib.relations import Relations, every_offset, offsets
 
 
-@factors.register(SelfAttention)
 @factors.register(Translution)
 @factors.register(ValueTranslution)
 @factors.register(AbsoluteTranslution)
 def _as_it_is(layer) -> Factors:
     """Tied matrices, or Translution itself; ``plain`` refuses an absolute embedding."""
     return plain(layer)
+
+
+@factors.register(Attention)
+@factors.register(RotaryTranslution)
+def _parts(layer: Attention) -> Factors:
+    """Tied matrices, and what each part makes of them; the turns come first, since what is added is not turned."""
+    heads = plain(layer)
+    if len(layer.parts) > 1:
+        heads = heads.on(every_offset(layer.relations))
+    for part in sorted(layer.parts, key=lambda part: not part.changes("queries_keys")):
+        heads = part_factors(part, heads, layer)
+    return heads
+
+
+def _finest(heads: Factors, layer: Attention) -> Factors:
+    """Return the heads at a table where every offset has a relation of its own."""
+    return heads.on(every_offset(layer.relations)) if heads.relations is layer.relations else heads
 
 
 @factors.register(GeneralTranslution)
@@ -60,97 +73,104 @@ def _convolution(layer: Convolution) -> Factors:
     return Factors(rel, nothing, nothing, value[:, None], torch.eye(layer.dim).to(kernel))
 
 
-@factors.register(RelativeVectors)
-@factors.register(RelativeKeyVector)
-@factors.register(RelativeValueVector)
-def _vectors(layer: RelativeVectors) -> Factors:
-    """The vectors are the rows of the constant channel: k_j + r[δ] = [f_j, 1] [W^k; r[δ]]."""
-    rows = {name: None if table is None else _vector_rows(layer, table) for name, table in
-            (("key", layer.key_vector), ("value", layer.value_vector))}
-    return plain(layer).on(layer.near).with_constant(**rows)
+@part_factors.register(Vectors)
+def _vectors(part: Vectors, heads: Factors, layer: Attention) -> Factors:
+    """The vectors are the rows of the constant channel: k_j + r[δ] = [f_j, 1] [W^k; r[δ]].
+
+    Beside turned queries they meet the plain ones, in score channels of their own.
+    """
+    heads = heads.on(part.near) if heads.relations is layer.relations else heads
+    key, value = (None if table is None else heads.refined(_by_relation(part, layer, table), part.near)
+                  for table in (part.key_vector, part.value_vector))
+    if key is not None and heads.query.shape[0] > 1:
+        wide = heads.with_rows(value=value)
+        query = F.pad(plain(layer).query, (0, 0, 0, 1))
+        return wide.with_channels(query, F.pad(key[:, :, None], (0, 0, query.shape[2] - 1, 0)))
+    return heads.with_rows(key=key, value=value)
 
 
-def _vector_rows(layer: RelativeVectors, table: torch.Tensor) -> torch.Tensor:
-    """Return the vectors per relation and head, r h d."""
-    return for_relations(rearrange(table, "m (h d) -> m h d", d=layer.head_dim).expand(-1, layer.heads, -1), layer.near)
+def _by_relation(part: Vectors, layer: Attention, table: torch.Tensor) -> torch.Tensor:
+    """Return the vectors per relation of the part's table and head, r h d."""
+    return for_relations(rearrange(table, "m (h d) -> m h d", d=layer.head_dim).expand(-1, layer.heads, -1), part.near)
 
 
-@factors.register(ScalarBias)
-def _scalar(layer: ScalarBias) -> Factors:
+@part_factors.register(ScalarBias)
+def _scalar(part: ScalarBias, heads: Factors, layer: Attention) -> Factors:
     """The bias is the product of two constants in one more score channel."""
-    return plain(layer).with_bias(for_relations(layer.offset_bias().T, layer.relations))
+    bias = for_relations(part.offset_bias().T, layer.relations)
+    return heads.with_bias(heads.refined(bias, layer.relations))
 
 
-@factors.register(GatedPositionalAttention)
-def _gated(layer: GatedPositionalAttention) -> Factors:
-    raise NoTranslution(layer, "a mixture of two softmaxes is not the softmax of one head; two heads with a constant "
+@part_factors.register(PositionalGate)
+def _gated(part: PositionalGate, heads: Factors, layer: Attention) -> Factors:
+    raise NoTranslution(part, "a mixture of two softmaxes is not the softmax of one head; two heads with a constant "
                         "channel compute it", "thm-taxonomy-gate")
 
 
-@factors.register(Rotary)
-@factors.register(RotaryTranslution)
-def _rotary(layer: Rotary) -> Factors:
+@part_factors.register(Rotary)
+def _rotary(part: Rotary, heads: Factors, layer: Attention) -> Factors:
     """The rotation of an offset is a matrix of the query: q_i R(p_i) (k_j R(p_j))ᵀ = f_i W^q R(δ) (f_j W^k)ᵀ."""
-    if layer.relations.cls and layer.cls_token == "origin":
-        raise NoTranslution(layer, "the score of a pair with the CLS token turns with the place of the other token",
+    if layer.relations.cls and part.cls_token == "origin":
+        raise NoTranslution(part, "the score of a pair with the CLS token turns with the place of the other token",
                             "thm-taxonomy-absolute")
-    rel = every_offset(layer.relations)
-    return plain(layer).on(rel).turned(_rotations(layer, rel))
+    heads = _finest(heads, layer)
+    return heads.turned(_rotations(part, heads.relations).to(heads.query))
 
 
-def _rotations(layer: Rotary, rel) -> torch.Tensor:
+def _rotations(part: Rotary, rel: Relations) -> torch.Tensor:
     """Return R(δ) per relation, (r, h or 1, d, d); the identity for pairs with a CLS token."""
     delta = torch.tensor(rel.labels[: offset_count(rel)], dtype=torch.float64, device="cpu")
     turn = rotation(torch.cat([delta, delta.new_zeros(rel.count - len(delta), delta.shape[1])]),
-                    layer.angles.detach(), layer.layout)
-    return (turn[None] if turn.ndim == 3 else turn).transpose(0, 1).to(layer.query)
+                    part.angles.detach(), part.layout)
+    return (turn[None] if turn.ndim == 3 else turn).transpose(0, 1)
 
 
-@factors.register(Riemann)
-def _riemann(layer: Riemann) -> Factors:
+@part_factors.register(Transport)
+def _transport(part: Transport, heads: Factors, layer: Attention) -> Factors:
     """A relative transport is a matrix per offset, T_δ T_0⁻¹; focusing is a bias, or a factor of the values."""
-    rel = every_offset(layer.relations)
+    heads = _finest(heads, layer)
+    rel = heads.relations
     delta = torch.tensor(rel.labels[: offset_count(rel)], dtype=torch.float64, device="cpu")
-    heads = plain(layer).on(rel).turned(_transports(layer, rel, delta))
-    if layer.focus is None:
+    heads = heads.turned(_transports(part, rel, delta).to(heads.query))
+    if part.focus is None:
         return heads
-    bias = for_relations(layer.offset_focus(delta).T, rel)                                      # r h
-    if layer.focus == "before":
+    bias = for_relations(part.offset_focus(delta).T, rel)                                       # r h
+    if part.focus == "before":
         return heads.with_bias(bias)
     return replace(heads, value=heads.value * bias.exp()[..., None, None])
 
 
-def _transports(layer: Riemann, rel, delta: torch.Tensor) -> torch.Tensor:
+def _transports(part: Transport, rel: Relations, delta: torch.Tensor) -> torch.Tensor:
     """Return T_δ T_0⁻¹ per relation, (r, h or 1, d, d), or say why the score of a pair depends on more than δ."""
     origin = torch.zeros_like(delta[:1])
-    if layer.schedule == "constant" and layer.scale is not None:
-        half = layer.half_logs(origin).exp()                                                    # h 1 d
-        here = half if layer.form == "inner" else 1 / half
-        carry = here[..., None] * (layer.orthogonal(delta) @ layer.orthogonal(origin).mT) * half[..., None, :]
-    elif bool(layer.log_scale().count_nonzero()):
-        _refuse_places(layer)
-        carry = layer.frame(delta).map @ layer.frame(origin).inverse
+    if part.schedule == "constant" and part.scale is not None:
+        half = part.half_logs(origin).exp()                                                     # h 1 d
+        here = half if part.form == "inner" else 1 / half
+        carry = here[..., None] * (part.orthogonal(delta) @ part.orthogonal(origin).mT) * half[..., None, :]
+    elif bool(part.log_scale().count_nonzero()):
+        _refuse_places(part, rel)
+        carry = part.frame(delta).map @ part.frame(origin).inverse
     else:
-        carry = layer.orthogonal(delta) @ layer.orthogonal(origin).mT
+        carry = part.orthogonal(delta) @ part.orthogonal(origin).mT
     carry = (carry[None] if carry.ndim == 3 else carry).detach()                                # h or 1, m, d, d
-    still = torch.eye(layer.head_dim).to(carry).expand(carry.shape[0], rel.count - len(delta), -1, -1)
-    return torch.cat([carry, still], dim=1).transpose(0, 1).to(layer.query)
+    still = torch.eye(part.head_dim).to(carry).expand(carry.shape[0], rel.count - len(delta), -1, -1)
+    return torch.cat([carry, still], dim=1).transpose(0, 1)
 
 
-def _refuse_places(layer: Riemann) -> None:
+def _refuse_places(part: Transport, rel: Relations) -> None:
     """Refuse a metric whose factors do not cancel in the difference of the places."""
-    if layer.form == "inner":
+    if part.form == "inner":
         why = "with s ≠ 1 the metric at the query multiplies a score by s^((m+n)/2), which no offset determines"
-    elif layer.schedule == "log":
+    elif part.schedule == "log":
         why = "with s^(log m) the keys are carried by a power of m/n, which no offset determines"
-    elif not (layer.metric == "scalar" or layer.transport == "none"
-              or (layer.metric == "pairs" and layer.transport != "skew")):
+    elif not (part.metric == "scalar" or part.transport == "none"
+              or (part.metric == "pairs" and part.transport != "skew")):
         why = "a scaling that does not commute with the turns makes T_m T_n⁻¹ depend on more than m − n"
-    elif layer.half_logs(layer.places(torch.empty(1, layer.relations.n))).abs().max() >= BOUND:
+    elif part.half_logs(part.places(rel.n)).abs().max() >= BOUND:
         why = "on a grid so long the factors of far tokens are held at their bound"
     else:
         return
-    raise NoTranslution(layer, why, "thm-taxonomy-absolute")
+    raise NoTranslution(part, why, "thm-taxonomy-absolute")
 
 
 @factors.register(Performer)

@@ -13,19 +13,19 @@ from translution_lib.functional.lor import (
     lor_values,
     lor_values_definition,
 )
-from translution_lib.mixers.attention import Attention
 from translution_lib.mixers.init import linear_bound, relation_bound, uniform
+from translution_lib.mixers.mixer import Mixer
 from translution_lib.relations import Relations
 
 CORES = ("dense", "diagonal")
 
 
-class LoRTranslution(Attention):
+class LoRTranslution(Mixer):
     """Self-attention plus offset-dependent queries, keys and values of low dimension.
 
     Args:
         relations: which pairs share a core matrix.
-        dim, heads: channels and heads, as for :class:`Attention`.
+        dim, heads: channels and heads, as for :class:`Mixer`.
         relative_dim: r = C¹ = C² **per head**, or the pair (C¹, C²); the cores are (h·C¹) × (h·C²). With 0 the layer
             is self-attention without position.
         shared: whether the shared W^q, W^k, W^v stand beside the cores (Table 11).
@@ -33,12 +33,12 @@ class LoRTranslution(Attention):
             key): then W[δ] = W + W1 diag(a[δ]) W2, a CP decomposition.
         variant: "printed" is eq. (2); "released" halves scores and values, as the authors' code does.
         init: rule for dense cores, as for :class:`Translution`.
-        options: ``head_dim``, ``dropout``, ``output`` as for :class:`Attention`.
+        options: ``head_dim``, ``dropout``, ``output`` as for :class:`Mixer`.
 
     Raises:
         ValueError: a relative_dim that is not one or two integers ≥ 0, or not one with diagonal cores, an unknown core,
             variant or init, an init for diagonal cores, relative_dim = 0 without shared weights, or what
-            :class:`Attention` refuses.
+            :class:`Mixer` refuses.
     """
 
     query: nn.Parameter | None
@@ -107,13 +107,13 @@ class LoRTranslution(Attention):
         rest = (self.low, self.cores, self.value_up)
         return lor_values_definition(alpha, x, *rest, self.relations_for(x), self.shared, self.variant)
 
-    def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+    def mix(self, x: Float[Tensor, "b n c"], mask: Tensor | None = None) -> Float[Tensor, "b n e"]:
         """Run the grouped products on the low dimension (appendix D), or channel by channel with diagonal cores."""
         if self.core == "diagonal":
             return diagonal_lor(x, self.low, (self.query_core, self.value_core), self.value_up, self.relations_for(x),
-                                self.heads, self.shared, self.variant, self.dropped)
+                                self.heads, self.shared, self.variant, self.dropped, mask)
         rel, rest = self.relations_for(x), (self.low, self.cores, self.value_up)
-        alpha = lor_scores(x, *rest, rel, self.heads, self.shared, self.variant).softmax(dim=-1)
+        alpha = lor_scores(x, *rest, rel, self.heads, self.shared, self.variant, mask).softmax(dim=-1)
         return lor_values(self.dropped(alpha), x, *rest, rel, self.shared, self.variant)
 
     def extra_repr(self) -> str:

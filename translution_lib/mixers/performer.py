@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from einops import rearrange
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from translution_lib.functional.checks import check_choice, check_sizes
@@ -23,16 +23,17 @@ from translution_lib.functional.random_features import (
     trigonometric,
 )
 from translution_lib.functional.running_states import causal_attention
-from translution_lib.mixers.attention import SelfAttention
+from translution_lib.mixers.attention import Attention
+from translution_lib.mixers.encodings import Absolute
 from translution_lib.relations import Relations
 
 
-class Performer(SelfAttention):
+class Performer(Attention):
     """Self-attention with exp(q_i k_jᵀ / √d) estimated by φ(q_i) φ(k_j)ᵀ; no position of its own.
 
     Args:
         relations: a table without a mask, or the full causal one.
-        dim, heads: channels and heads, as for :class:`SelfAttention`.
+        dim, heads: channels and heads, as for :class:`Attention`.
         features: "positive" (FAVOR+) or "trigonometric", whose estimates can be negative.
         draw: "orthogonal" or independent ("gaussian") draws ω.
         num_features: number m of draws, shared by the heads; by default ⌊d ln d⌋, at least 1.
@@ -40,7 +41,8 @@ class Performer(SelfAttention):
             never redraws. The counter is saved with ω. A block that a checkpoint runs again uses the ω of that moment:
             with a redraw between its forward pass and its backward pass, the gradients mix two draws. Let every
             backward pass follow its own forward pass, as a usual training loop does.
-        options: ``absolute``, ``head_dim``, ``output`` as for :class:`SelfAttention`.
+        absolute: whether a learned embedding of places is added to the input.
+        options: ``head_dim``, ``output`` as for :class:`Attention`.
 
     Raises:
         ValueError: any other mask, an unknown name, sizes that are not positive integers, a dropout above zero.
@@ -51,7 +53,7 @@ class Performer(SelfAttention):
 
     def __init__(self, relations: Relations, dim: int, heads: int, *, features: str = "positive",
                  draw: str = "orthogonal", num_features: int | None = None, redraw_interval: int | None = None,
-                 **options) -> None:
+                 absolute: bool = False, **options) -> None:
         check_choice("features", features, FEATURES)
         check_choice("draw", draw, DRAWS)
         given = {"num_features": num_features, "redraw_interval": redraw_interval}
@@ -59,7 +61,7 @@ class Performer(SelfAttention):
         if not (relations.complete or relations.all_past):
             raise ValueError(f"relations must allow all pairs, or all with j ≤ i: no other mask is a sum over all keys "
                              f"or over the past ones, got {relations!r}")
-        super().__init__(relations, dim, heads, **options)
+        super().__init__(relations, dim, heads, [Absolute()] * absolute, **options)
         if self.dropout:
             raise ValueError(f"dropout must be 0: the attention weights are never formed, got {self.dropout!r}")
         self.features, self.draw, self.num_features, self.redraw_interval = (
@@ -116,43 +118,54 @@ class Performer(SelfAttention):
             q, k, omega = self.precise(q, k, self.omega)
             return stabilised(q, k, omega, self.features)
 
-    def weights(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
+    no_pairs = ": the pairs are never formed"
+
+    def weights(self, x: Float[Tensor, "b n c"], mask: Tensor | None = None) -> Float[Tensor, "b h n n"]:
         """Return the estimated weights φ(q_i) φ(k_j)ᵀ / Σ_l φ(q_i) φ(k_l)ᵀ; masked pairs are exactly zero."""
         fq, fk = self.features_of(x)
         with no_autocast(x):
-            return kernel_weights(fq @ fk.mT, self.relations_for(x).mask_needed(x.device)).to(x.dtype)
+            kernel = fq @ fk.mT if mask is None else (fq @ fk.mT).masked_fill(~mask[:, None], 0)
+            return kernel_weights(kernel, self.relations_for(x).mask_needed(x.device)).to(x.dtype)
 
-    def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+    def mix(self, x: Float[Tensor, "b n c"], mask: Tensor | None = None) -> Float[Tensor, "b n e"]:
         """Sum over the keys first, once for all queries: never n × n."""
         q, k = self.projected(x)
         v, = self.by_head(x, self.value)
         with no_autocast(x):
             q, k, u, omega = self.precise(q, k, v, self.omega)
-            mixed = self.attended(q, k, u, omega, self.relations_for(x).complete)
+            mixed = self.attended(q, k, u, omega, self.relations_for(x).complete, existing(mask))
         return rearrange(mixed.to(v.dtype), "b h n d -> b n (h d)")
 
-    def attended(self, q: Tensor, k: Tensor, v: Tensor, omega: Tensor, complete: bool) -> Tensor:
-        """Return the mixed values of all heads, b h n d; positive features are never all there."""
-        if self.features == "positive":
+    def attended(self, q: Tensor, k: Tensor, v: Tensor, omega: Tensor, complete: bool,
+                 keys: Bool[Tensor, "b n"] | None = None) -> Tensor:
+        """Return the mixed values of all heads, b h n d; positive features are never all there, unless keys miss."""
+        if self.features == "positive" and keys is None:
             return (positive_attention if complete else causal_attention)(q, k, v, omega)
-        return linear_attention(*stabilised(q, k, omega, self.features), v, causal=not complete)
+        fq, fk = stabilised(q, k, omega, self.features)
+        fk = fk if keys is None else fk.masked_fill(~keys[:, None, :, None], 0)
+        return linear_attention(fq, fk, v, causal=not complete)
 
     @property
     def steady(self) -> bool:
         """As every layer's; a layer that redraws counts its forward passes and decides by their number."""
         return super().steady and self.redraw_interval is None
 
-    def forward(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
+    def forward(self, x: Float[Tensor, "b n c"], mask: Tensor | None = None) -> Float[Tensor, "b n c"]:
         """Mix the tokens; while training, first redraw ω if it is time."""
         if self.training and self.redraw_interval is not None and not recomputing():
             if self.forwards and self.forwards % self.redraw_interval == 0:
                 self.redraw()
             self.forwards += 1
-        return super().forward(x)
+        return super().forward(x, mask)
 
     def extra_repr(self) -> str:
         """Describe the layer without its weights."""
         return f"{super().extra_repr()}, features={self.features!r}, draw={self.draw!r}, m={len(self.omega)}"
+
+
+def existing(mask: Bool[Tensor, "b m n"] | None) -> Bool[Tensor, "b n"] | None:
+    """Return which keys a sample has, from what its queries may read: the last one reads all of them."""
+    return None if mask is None else mask[:, -1]
 
 
 def no_autocast(x: Tensor) -> AbstractContextManager:

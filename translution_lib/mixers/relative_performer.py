@@ -9,7 +9,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from translution_lib.functional.checks import check_choice
+from translution_lib.functional.checks import check_choice, check_sizes
 from translution_lib.functional.feature_states import positive_kernel
 from translution_lib.functional.linear_attention import denominators, kernel_weights
 from translution_lib.functional.positional_features import positional_features, through_blocks
@@ -25,9 +25,8 @@ from translution_lib.functional.window_sum import (
     window_columns,
     window_sum,
 )
-from translution_lib.mixers.attention import check_sizes
 from translution_lib.mixers.init import linear_bound, uniform
-from translution_lib.mixers.performer import Performer, no_autocast
+from translution_lib.mixers.performer import Performer, existing, no_autocast
 from translution_lib.relations import Relations
 
 
@@ -183,31 +182,43 @@ class PerformerS2(Performer):
         fq, fk, _ = self.features_by_half(x)
         return fq, fk
 
-    def weights(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
+    def weights(self, x: Float[Tensor, "b n c"], mask: Tensor | None = None) -> Float[Tensor, "b h n n"]:
         """Return the estimated weights, one number per pair; masked pairs are exactly zero."""
         fq, fk, rho = self.features_by_half(x)
         with no_autocast(x):
-            content = kernel_weights(fq @ fk.mT, self.relations_for(x).mask_needed(x.device))
-            distance = kernel_weights(kernel_per_pair(rho, self.columns(x.shape[1])))
+            content, distance = fq @ fk.mT, kernel_per_pair(rho, self.columns(x.shape[1]))
+            if mask is not None:
+                content, distance = (kernel.masked_fill(~mask[:, None], 0) for kernel in (content, distance))
+            content = kernel_weights(content, self.relations_for(x).mask_needed(x.device))
+            distance = kernel_weights(distance)
         return torch.cat([content, distance], 1).to(x.dtype)
 
-    def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+    def mix(self, x: Float[Tensor, "b n c"], mask: Tensor | None = None) -> Float[Tensor, "b n e"]:
         """Sum over the keys in linear time in both halves: never n × n."""
         relations, halves = self.relations_for(x), self.halves(x)
         v, = self.by_head(x, self.value)
         with no_autocast(x):
             q, k, q_distance, w, omega, u = self.precise(*halves, self.omega, v)
             v_content, v_distance = u.chunk(2, dim=1)
-            content = self.attended(q, k, v_content, omega, relations.complete)
+            keys = existing(mask)
+            content = self.attended(q, k, v_content, omega, relations.complete, keys)
             rho = self.distance_kernel(q_distance, w, omega)
-            if self.signed:
-                sums, total = line_sum(rho, v_distance, causal=relations.causal, cls=relations.cls)
-            elif self.corner is not None:
-                sums, total = corner_sum(rho, v_distance, self.shape, self.corner)
-            else:
-                sums, total = window_sum(rho, v_distance, self.shape, cls=relations.cls)
+            if keys is not None:    # a channel of ones, zero where no token is, sums what there is to divide by
+                v_distance = F.pad(v_distance, (0, 1), value=1.0).masked_fill(~keys[:, None, :, None], 0)
+            sums, total = self.sums_by_distance(rho, v_distance)
+            if keys is not None:
+                sums, total = sums[..., :-1], sums[..., -1]
             mixed = torch.cat([content, sums / denominators(total)[..., None]], 1)
         return rearrange(mixed.to(v.dtype), "b h n d -> b n (h d)")
+
+    def sums_by_distance(self, rho: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Return Σ_j ρ_ij v_j and Σ_j ρ_ij in linear time."""
+        relations = self.relations.for_length(v.shape[2])
+        if self.signed:
+            return line_sum(rho, v, causal=relations.causal, cls=relations.cls)
+        if self.corner is not None:
+            return corner_sum(rho, v, self.shape, self.corner)
+        return window_sum(rho, v, self.shape, cls=relations.cls)
 
     def extra_repr(self) -> str:
         """Describe the layer without its weights."""

@@ -6,13 +6,14 @@ Source: the RoPE variants of the released code of seed 000; chapter "Rotations",
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from translution_lib.functional.translution import mask_scores, translution_values
+from translution_lib.functional.translution import mask_scores, translution_values, values_definition
+from translution_lib.mixers.attention import Attention
+from translution_lib.mixers.encodings import Absolute, Rotary
 from translution_lib.mixers.init import relation_bound, uniform
-from translution_lib.mixers.rotary import Rotary
 from translution_lib.relations import Relations
 
 
-class RotaryTranslution(Rotary):
+class RotaryTranslution(Attention):
     """Rotary scores, Translution's values: f'_i = Σ_j α_ij f_j W^v[δ] with α from q_i R(δ) k_jᵀ / √d.
 
     Queries and keys are shared by all pairs: a rotation of relative ones would be absorbed by their matrices
@@ -21,22 +22,32 @@ class RotaryTranslution(Rotary):
 
     Args:
         relations: a table with a grid; its relations choose the value matrices, its positions the rotations.
-        dim, heads: channels and heads, as for :class:`Rotary`.
+        dim, heads: channels and heads, as for :class:`Attention`.
         init: rule for the value matrices, as for :class:`Translution`.
-        options: ``base``, ``angles``, ``layout``, ``cls_token`` and the options of :class:`Rotary`.
+        base, angles, layout, cls_token: those of :class:`~translution_lib.mixers.encodings.Rotary`.
+        absolute: whether an embedding of places is added to the input.
+        options: those of :class:`Attention`.
 
     Raises:
-        ValueError: an unknown init, or what :class:`Rotary` refuses.
+        ValueError: an unknown init, or what :class:`~translution_lib.mixers.encodings.Rotary` refuses.
     """
 
-    def __init__(self, relations: Relations, dim: int, heads: int, *, init: str = "fan_in", **options) -> None:
-        super().__init__(relations, dim, heads, **options)
+    def __init__(self, relations: Relations, dim: int, heads: int, *, init: str = "fan_in", base: float = 10000.0,
+                 angles: str = "fixed", layout: str = "interleaved", cls_token: str = "free", absolute: bool = False,
+                 **options) -> None:
+        turn = Rotary(base=base, angles=angles, layout=layout, cls_token=cls_token)
+        super().__init__(relations, dim, heads, [*[Absolute()] * absolute, turn], **options)
         bound = relation_bound(dim, self.inner, init)
         self.value = nn.Parameter(uniform((relations.count, dim, self.inner), bound))
 
-    def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+    def values(self, alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+        """Return Σ_j α_ij v_ij with v_ij = f_j W^v[δ]."""
+        return values_definition(alpha, self.placed(x), self.value, self.relations_for(x))
+
+    def mix(self, x: Float[Tensor, "b n c"], mask: Tensor | None = None) -> Float[Tensor, "b n e"]:
         """Turn queries and keys once per token; group the values by relation."""
-        relations = self.relations_for(x)
-        q, k = self.turned(*self.projected(x))
-        alpha = mask_scores(q @ k.mT / self.head_dim ** 0.5, relations).softmax(dim=-1)
+        relations, (q, k) = self.relations_for(x), self.projected(x)
+        for part in self.parts:
+            q, k = part.queries_keys(q, k, relations)
+        alpha = mask_scores(q @ k.mT / self.head_dim ** 0.5, relations, mask).softmax(dim=-1)
         return translution_values(self.dropped(alpha), self.placed(x), self.value, relations)

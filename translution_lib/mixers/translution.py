@@ -9,24 +9,24 @@ from translution_lib.functional.translution import (
     translution_values,
     values_definition,
 )
-from translution_lib.mixers.attention import Attention
 from translution_lib.mixers.init import linear_bound, relation_bound, uniform
+from translution_lib.mixers.mixer import Mixer
 from translution_lib.relations import Relations
 
 
-class Translution(Attention):
+class Translution(Mixer):
     """Attention whose query, key and value matrices depend on the relation of the two tokens.
 
     Args:
         relations: which pairs share a matrix; :func:`translution_lib.offsets` gives the paper's operator.
-        dim, heads: channels and heads, as for :class:`Attention`.
+        dim, heads: channels and heads, as for :class:`Mixer`.
         relative: which of q, k and v have one matrix per relation: any subset of the letters of "qkv". "qkv" is seed
             000, "v" is seed 001, "" is self-attention.
         init: "fan_in" (every matrix U(±1/√C)) or "released" (the authors' code, U(±1/√(C·C′))).
-        options: ``head_dim``, ``dropout``, ``output`` as for :class:`Attention`.
+        options: ``head_dim``, ``dropout``, ``output`` as for :class:`Mixer`.
 
     Raises:
-        ValueError: letters outside "qkv", an unknown init, or what :class:`Attention` refuses.
+        ValueError: letters outside "qkv", an unknown init, or what :class:`Mixer` refuses.
     """
 
     query: nn.Parameter
@@ -55,10 +55,10 @@ class Translution(Attention):
         """Return Σ_j α_ij v_ij with v_ij = f_j W^v[δ]."""
         return values_definition(alpha, x, self.value, self.relations_for(x))
 
-    def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+    def mix(self, x: Float[Tensor, "b n c"], mask: Tensor | None = None) -> Float[Tensor, "b n e"]:
         """Run the grouped products."""
         relations = self.relations_for(x)
-        alpha = translution_scores(x, self.query, self.key, relations, self.heads).softmax(dim=-1)
+        alpha = translution_scores(x, self.query, self.key, relations, self.heads, mask).softmax(dim=-1)
         return translution_values(self.dropped(alpha), x, self.value, relations)
 
     def extra_repr(self) -> str:

@@ -6,7 +6,6 @@ Source: seed 000, Table 1; chapter "What it costs".
 from collections.abc import Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
-from inspect import signature
 from typing import Any
 
 import torch
@@ -14,8 +13,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from translution_lib.functional.checks import check_sizes
 from translution_lib.mixers import mixer_named
-from translution_lib.mixers.attention import check_sizes
+from translution_lib.mixers.registry import options_and_owners
 from translution_lib.relations import Relations
 
 
@@ -60,23 +60,26 @@ class Block(nn.Module):
         self.norm, self.mixer = nn.LayerNorm(dim), mixer
         self.feed_forward = nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, ff), nn.GELU(), nn.Linear(ff, dim))
 
-    def forward(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
-        """Mix the tokens, then transform each of them."""
-        x = x + self.mixer(self.norm(x))
+    def forward(self, x: Float[Tensor, "b n c"], mask: Tensor | None = None) -> Float[Tensor, "b n c"]:
+        """Mix the tokens, as far as the mask lets them, then transform each of them."""
+        x = x + (self.mixer(self.norm(x)) if mask is None else self.mixer(self.norm(x), mask))
         return x + self.feed_forward(x)
 
 
-def run_blocks(blocks: nn.Sequential, x: Float[Tensor, "b n c"], recompute: bool) -> Float[Tensor, "b n c"]:
+def run_blocks(blocks: nn.Sequential, x: Float[Tensor, "b n c"], recompute: bool,
+               mask: Tensor | None = None) -> Float[Tensor, "b n c"]:
     """Run the blocks one after the other.
 
     With ``recompute``, while training with gradients, a block keeps its input alone and backward runs it a second time,
     with the same dropout and the same form of every layer (``definition()``), before it needs what lies inside.
     """
     if not (recompute and blocks.training and torch.is_grad_enabled()):
-        return blocks(x)
+        for block in blocks:
+            x = block(x, mask)
+        return x
     for block in blocks:
         # A context runs what it is given in the context variables of this moment, in backward too.
-        x = checkpoint(copy_context().run, block, x, use_reentrant=False)
+        x = checkpoint(copy_context().run, block, x, mask, use_reentrant=False)
     return x
 
 
@@ -142,7 +145,7 @@ def options_for(name: str, names: Sequence[str], options: Mapping[str, Any]) -> 
         if not owners:
             raise ValueError(f"{key} is not an option of {', '.join(plain)}; "
                              f"{name} knows {sorted(options_of(name))}")
-        if len({_owner(other, key) for other in owners}) > 1:
+        if len({options_and_owners(other)[key] for other in owners}) > 1:
             raise ValueError(f"{key} is an option of {' and of '.join(owners)}, which may differ: give each its own, "
                              f"options={{{owners[0]!r}: {{{key!r}: …}}}}")
     mine = {key: value for key, value in flat.items() if key in options_of(name)}
@@ -150,23 +153,6 @@ def options_for(name: str, names: Sequence[str], options: Mapping[str, Any]) -> 
                    for option, value in own.items()}
 
 
-def _owner(name: str, option: str) -> type:
-    """Return the class that takes an option of a mixer."""
-    made: Any = mixer_named(name)
-    return next(kind for kind in getattr(made, "func", made).__mro__ if option in _keywords(kind))
-
-
 def options_of(name: str) -> set[str]:
-    """Return the names of the options that a mixer takes, read from its class and the classes it extends.
-
-    A class names in ``fixed_options`` those that it sets itself.
-    """
-    made: Any = mixer_named(name)
-    fixed = {"absolute", *getattr(made, "keywords", ()), *getattr(made, "fixed_options", ())}
-    return {option for kind in getattr(made, "func", made).__mro__ for option in _keywords(kind)} - fixed
-
-
-def _keywords(kind: type) -> set[str]:
-    if "__init__" not in vars(kind) or not issubclass(kind, nn.Module):
-        return set()
-    return {p.name for p in signature(kind.__init__).parameters.values() if p.kind is p.KEYWORD_ONLY}
+    """Return the names of the options that a mixer takes."""
+    return set(options_and_owners(name))

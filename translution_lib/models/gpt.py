@@ -120,12 +120,15 @@ class GPT(nn.Module):
         size = architecture(name)
         return cls(vocabulary, context, size.dim, size.depth, size.heads, size.ff, mixer, **options)
 
-    def forward(self, tokens: Int[Tensor, "b n"]) -> Float[Tensor, "b n vocabulary"]:
-        """Return the logits of the next token at every place."""
+    def forward(self, tokens: Int[Tensor, "b n"], mask: Tensor | None = None) -> Float[Tensor, "b n vocabulary"]:
+        """Return the logits of the next token at every place.
+
+        ``mask`` is True where a token exists (b n), or where a query may attend to a key (b n n).
+        """
         if tokens.ndim != 2 or not 1 <= tokens.shape[1] <= self.config.context:
             raise ValueError(f"tokens must have the shape (batch, 1 to {self.config.context}), "
                              f"got {tuple(tokens.shape)}")
         x = self.embedding(tokens)
         if self.position is not None:
             x = x + self.position[: tokens.shape[1]]
-        return self.head(self.norm(run_blocks(self.blocks, x, self.config.checkpoint)))
+        return self.head(self.norm(run_blocks(self.blocks, x, self.config.checkpoint, mask)))

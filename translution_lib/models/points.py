@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from translution_lib.functional.checks import check_sizes
 from translution_lib.functional.general import lattice
-from translution_lib.mixers.attention import check_sizes
 from translution_lib.mixers.general import Basis, MLPBasis, PointTranslution, RadialBasis
 from translution_lib.models.blocks import check_flag
 

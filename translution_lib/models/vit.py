@@ -175,10 +175,19 @@ class ViT(nn.Module):
             x = torch.cat([self.cls.to(x.dtype).expand(len(x), 1, -1), x], dim=1)
         return x if self.position is None else x + self.position.to(x.device)
 
-    def forward(self, images: Float[Tensor, "b ch height width"]) -> Float[Tensor, "b classes"]:
-        """Return the logits of the classes."""
-        x = run_blocks(self.blocks, self.tokens(images), self.config.checkpoint)
-        x = x[:, 0] if self.cls is not None else x.mean(dim=1)
+    def forward(self, images: Float[Tensor, "b ch height width"],
+                mask: Tensor | None = None) -> Float[Tensor, "b classes"]:
+        """Return the logits of the classes.
+
+        ``mask`` is True where a token exists (b n, CLS first), or where a query may attend to a key (b n n).
+        """
+        x = run_blocks(self.blocks, self.tokens(images), self.config.checkpoint, mask)
+        if self.cls is not None:
+            x = x[:, 0]
+        elif mask is not None and mask.ndim == 2:
+            x = x.masked_fill(~mask[..., None], 0).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
+        else:
+            x = x.mean(dim=1)
         return self.head(self.norm(x))
 
 

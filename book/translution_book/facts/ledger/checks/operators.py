@@ -7,17 +7,11 @@ import torch
 from torch import Tensor
 
 from translution_book.facts.ledger.checks.registry import Three, check, equal, normal, weights
-from translution_lib.functional import (
-    convolution,
-    lor_translution_definition,
-    self_attention,
-    shift_error,
-    translution,
-)
+from translution_lib.functional import convolution, lor_translution_definition, self_attention, shift_error, translution
 from translution_lib.functional.convolution import relation_kernel
 from translution_lib.functional.lor import lor_values_definition
 from translution_lib.functional.rotary import turn
-from translution_lib.mixers import LoRTranslution, SelfAttention, Translution
+from translution_lib.mixers import Attention, LoRTranslution, Translution
 from translution_lib.relations import offsets
 
 GRID = (5, 4)
@@ -170,7 +164,7 @@ def weights_lie_between_zero_and_one() -> bool:
 def shape_of_the_output_is_the_same() -> bool:
     """A Translution layer takes and gives the shapes that a self-attention layer takes and gives."""
     rel, x = offsets((3, 3), cls=True), torch.zeros(2, 10, 8)
-    made = (layer(rel, 8, 2).to(x) for layer in (Translution, SelfAttention))
+    made = (layer(rel, 8, 2).to(x) for layer in (Translution, Attention))
     return len({tuple(layer(x).shape) for layer in made}) == 1
 
 

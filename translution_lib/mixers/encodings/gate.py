@@ -1,4 +1,4 @@
-"""Gated positional attention as a layer: content and position each make their own weights, and a gate mixes them.
+"""Gated positional attention: content and position each make their own weights, and a gate mixes them.
 
 Source: seed 000, appendix E.5 (ConViT), printed and original form; chapter "Scalars and gates".
 """
@@ -8,53 +8,50 @@ from itertools import product
 
 import torch
 import torch.nn.functional as F
-from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from translution_lib.functional.attention import masked_softmax
 from translution_lib.functional.checks import check_choice
-from translution_lib.mixers.attention import SelfAttention
+from translution_lib.mixers.encodings.encoding import Encoding
 from translution_lib.mixers.positional import offset_count, per_pair
 from translution_lib.relations import Relations
 
 FORMS = ("printed", "original")
 
 
-class GatedPositionalAttention(SelfAttention):
-    """Attention with weights (1 − σ(λ)) softmax(q_i·k_j / √d) + σ(λ) softmax(u·r[δ]), one λ and one u per head.
+class PositionalGate(Encoding):
+    """Weights (1 − σ(λ)) softmax(q_i·k_j / √d) + σ(λ) softmax(u·r[δ]), one λ and one u per head.
 
     The rows of both parts sum to one, so the mixture needs no further normalisation. Pairs with CLS have u·r = 0.
 
     Args:
-        relations: a table of offsets.
-        dim, heads: channels and heads, as for :class:`Attention`.
         form: "original" is ConViT's r[δ] = (‖δ‖², δ₁, …, δ_d): a head can attend to a chosen neighbour. "printed"
             knows the distance ‖δ‖ alone; u holds one free number per distance, the richest reading of the formula.
         locality: how sharply "original" is centred at first: its score is −locality·‖δ − centre‖² up to a constant.
-        options: ``absolute``, ``head_dim``, ``dropout``, ``output`` as for :class:`SelfAttention`.
 
     Raises:
-        ValueError: a table without offsets, an unknown form, a locality that is not a number ≥ 0.
+        ValueError: an unknown form, a locality that is not a number ≥ 0; for a layer, a table without offsets.
     """
 
-    query: nn.Parameter
-    key: nn.Parameter
-    value: nn.Parameter
+    position_weight: nn.Parameter
+    gate: nn.Parameter
 
-    def __init__(self, relations: Relations, dim: int, heads: int, *, form: str = "original", locality: float = 1.0,
-                 **options) -> None:
-        super().__init__(relations, dim, heads, **options)
+    def __init__(self, *, form: str = "original", locality: float = 1.0) -> None:
+        super().__init__()
         check_choice("form", form, FORMS)
         if not (isinstance(locality, (int, float)) and 0 <= locality < math.inf):
             raise ValueError(f"locality must be a number ≥ 0, got {locality!r}")
-        self.form = form
+        self.form, self.locality = form, locality
+
+    def start(self, relations: Relations, dim: int, heads: int, head_dim: int) -> None:
+        """Draw u; the first heads of "original" look at neighbours."""
         # A plain tensor on the CPU, neither a parameter nor a buffer: the relation table determines it.
-        self.encoding = position_encoding(relations, form)  # m r
+        self.encoding = position_encoding(relations, self.form)  # m r
         self.position_weight = nn.Parameter(0.02 * torch.randn(heads, self.encoding.shape[1]))  # u
         self.gate = nn.Parameter(torch.ones(heads))  # λ
-        if form == "original":
-            local = _local_weights(relations, heads, locality)
+        if self.form == "original":
+            local = _local_weights(relations, heads, self.locality)
             with torch.no_grad():
                 self.position_weight[: len(local)] = local.to(self.position_weight)
 
@@ -67,24 +64,21 @@ class GatedPositionalAttention(SelfAttention):
         mask = relations.mask_needed(self.gate.device)
         return masked_softmax(per_pair(self.offset_scores(), relations)[None], mask)[0]
 
-    def weights(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
+    def weights(self, alpha: Float[Tensor, "b h n n"], where: Relations) -> Float[Tensor, "b h n n"]:
         """Return (1 − σ(λ)) α_ij + σ(λ) β_ij."""
         sigma = self.gate.sigmoid()[:, None, None]
-        return (1 - sigma) * super().weights(x) + sigma * self.position_weights(self.relations_for(x))
+        return (1 - sigma) * alpha + sigma * self.position_weights(where)
 
-    def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
-        """Run torch's fused attention for the content; the position weights are the same for the whole batch."""
-        if self.dropout and self.training:  # what is dropped is the mixture
-            return super(SelfAttention, self).mix(x)
-        content, v = (rearrange(y, "b n (h d) -> b h n d", h=self.heads)
-                      for y in (super().mix(x), self.placed(x) @ self.value))
-        position = self.position_weights(self.relations_for(x)).to(v.dtype) @ v
+    def mixed(self, y: Float[Tensor, "b h n d"], v: Float[Tensor, "b h n d"],
+              where: Relations) -> Float[Tensor, "b h n d"]:
+        """Return what these weights make of the values: β is the same for the whole batch."""
+        position = self.position_weights(where).to(v.dtype) @ v
         sigma = self.gate.sigmoid()[:, None, None].to(v.dtype)
-        return rearrange((1 - sigma) * content + sigma * position, "b h n d -> b n (h d)")
+        return (1 - sigma) * y + sigma * position
 
     def extra_repr(self) -> str:
-        """Describe the layer without its weights."""
-        return f"{super().extra_repr()}, form={self.form!r}"
+        """Name the form."""
+        return f"form={self.form!r}"
 
 
 def position_encoding(relations: Relations, form: str) -> Float[Tensor, "m r"]:

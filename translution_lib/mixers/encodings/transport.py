@@ -1,4 +1,4 @@
-"""Self-attention whose keys are carried to the space of the query before the inner product (RiemannFormer).
+"""Keys are carried to the space of the query before the inner product (RiemannFormer).
 
 Source: seed 003, equations (1)–(22) and its appendix; chapter "RiemannFormer".
 """
@@ -7,16 +7,14 @@ import math
 
 import torch
 import torch.nn.functional as F
-from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from translution_lib.functional import transport as maps
-from translution_lib.functional.attention import masked_softmax
 from translution_lib.functional.checks import check_choice
 from translution_lib.functional.rotary import frequencies
-from translution_lib.mixers.attention import SelfAttention
-from translution_lib.mixers.rotary import ANGLES, with_free_cls
+from translution_lib.mixers.encodings.encoding import Encoding
+from translution_lib.mixers.encodings.rotary import ANGLES, with_free_cls
 from translution_lib.relations import Relations
 
 METRICS = (None, "scalar", "pairs", "diagonal", "general")
@@ -24,15 +22,15 @@ SCHEDULES = (*maps.SCHEDULES, "constant")
 FOCI = (None, "before", "after")
 
 
-class Riemann(SelfAttention):
-    """Self-attention with scores ⟨q_i, T_i T_j⁻¹ k_j⟩_{M_i} / √d; CLS is neither carried nor focused.
+class Transport(Encoding):
+    """Scores ⟨q_i, T_i T_j⁻¹ k_j⟩_{M_i} / √d; CLS is neither carried nor focused.
 
-    Channels are dealt out to the axes of the grid in pairs, as :class:`~translution_lib.mixers.rotary.Rotary` does;
+    Channels are dealt out to the axes of the grid in pairs, as :class:`~translution_lib.mixers.encodings.Rotary` does;
     places are numbered from one on every axis, as in the paper.
 
+    The positions of the relation table are read; clipping has no meaning here.
+
     Args:
-        relations: a table with a grid of a axes. Its mask and its positions are read; clipping has no meaning here.
-        dim, heads: channels and heads, as for :class:`SelfAttention`.
         transport: the orthogonal factor of T: blocks that turn ("rotation"), that reflect ("reflection"), 4×4 blocks of
             one of each ("blocks4"), e^{tX} with a full learned skew matrix X per axis ("skew"), or the identity
             ("none": the metric and the focus alone).
@@ -46,7 +44,6 @@ class Riemann(SelfAttention):
         alpha: α of s = e^w / (e^w + α) in (0, 1); None lets s = e^w exceed one. The parameter w starts at zero.
         schedule: power of s at place m: m ("linear"), ln m ("log"), or the mean place of the table at every place
             ("constant": a learned temperature that knows no place).
-        options: ``absolute``, ``head_dim``, ``dropout``, ``output`` as for :class:`SelfAttention`.
 
     No token's factor leaves e^±40 (in float16 e^±3.5), so that scores are finite on texts of any length; up to there
     they follow the equation.
@@ -56,38 +53,45 @@ class Riemann(SelfAttention):
             head dimension that is no multiple of four, unknown options.
     """
 
-    def __init__(self, relations: Relations, dim: int, heads: int, *, transport: str = "rotation",
-                 metric: str | None = "scalar", form: str = "inner", focus: str | None = None, angles: str = "fixed",
-                 base: float = 10000.0, alpha: float | None = 0.1, schedule: str = "linear", **options) -> None:
-        if relations.positions is None:
-            raise ValueError(f"relations must have a grid: a transport needs positions, got {relations!r}")
+    like: Tensor
+
+    def __init__(self, *, transport: str = "rotation", metric: str | None = "scalar", form: str = "inner",
+                 focus: str | None = None, angles: str = "fixed", base: float = 10000.0, alpha: float | None = 0.1,
+                 schedule: str = "linear") -> None:
+        super().__init__()
         for name, value, known in (("transport", transport, maps.TRANSPORTS), ("metric", metric, METRICS),
                                    ("form", form, maps.FORMS), ("focus", focus, FOCI), ("angles", angles, ANGLES),
                                    ("schedule", schedule, SCHEDULES)):
             check_choice(name, value, known)
-        super().__init__(relations, dim, heads, **options)
-        self.transport, self.metric, self.form, self.focus = transport, metric, form, focus
-        self.alpha, self.schedule = alpha, schedule
-        self._places = relations.positions.double() + 1                                 # n a, on the CPU
-        self._fixed = frequencies(self.head_dim, self._places.shape[1], base)           # a d/2, on the CPU
         if schedule == "constant" and metric == "general":
             raise ValueError("schedule must not be 'constant' for metric='general', whose axes turn with the place")
-        if transport == "blocks4" and self.head_dim % 4:
-            raise ValueError(f"head_dim must be a multiple of 4 for transport='blocks4', got {self.head_dim}")
-        self._add_parameters(angles)
+        self.transport, self.metric, self.form, self.focus = transport, metric, form, focus
+        self.alpha, self.schedule, self.base, self.learned = alpha, schedule, base, angles == "learned"
 
-    def _add_parameters(self, angles: str) -> None:
+    def start(self, relations: Relations, dim: int, heads: int, head_dim: int) -> None:
+        """Make parameters and tables."""
+        if relations.positions is None:
+            raise ValueError(f"relations must have a grid: a transport needs positions, got {relations!r}")
+        self.heads, self.head_dim, self.cls = heads, head_dim, int(relations.cls)
+        self._places = relations.positions.double() + 1                                 # n a, on the CPU
+        self._fixed = frequencies(head_dim, self._places.shape[1], self.base)           # a d/2, on the CPU
+        if self.transport == "blocks4" and head_dim % 4:
+            raise ValueError(f"head_dim must be a multiple of 4 for transport='blocks4', got {head_dim}")
+        self.register_buffer("like", torch.empty(0), persistent=False)
+        self._add_parameters(max(relations.shape or (1,)))
+
+    def _add_parameters(self, longest: int) -> None:
         d, h, a = self.head_dim, self.heads, self._places.shape[1]
         maps.log_scale(torch.zeros(1), self.alpha)                                      # refuses a wrong α at once
         sizes = {"scalar": (h, a), "pairs": (h, d // 2), "diagonal": (h, d), "general": (h, d)}
         self.scale = nn.Parameter(torch.zeros(sizes[self.metric])) if self.metric else None
-        widest = math.log(max(self.relations.shape or (1,)) / 2)
+        widest = math.log(longest / 2)
         self.log_sigma = nn.Parameter(torch.full((h,), widest)) if self.focus else None
         self.theta = self.generator = None
         if self.transport == "skew":
-            self.generator = nn.Parameter(_rotation_generator(self._fixed).repeat(h, 1, 1, 1).to(self.query))
-        elif angles == "learned" and self.transport != "none":
-            self.theta = nn.Parameter(self._fixed.repeat(h, 1, 1).to(self.query))
+            self.generator = nn.Parameter(_rotation_generator(self._fixed).repeat(h, 1, 1, 1).to(self.like))
+        elif self.learned and self.transport != "none":
+            self.theta = nn.Parameter(self._fixed.repeat(h, 1, 1).to(self.like))
 
     @property
     def angles(self) -> Tensor:
@@ -103,7 +107,7 @@ class Riemann(SelfAttention):
 
     def log_scale(self) -> Float[Tensor, "_ a d"]:
         """Return log s per axis and channel; zero for the channels of another axis and without a metric."""
-        mine = self._channels(self.query)
+        mine = self._channels(self.like)
         if self.scale is None:
             return torch.zeros_like(mine)[None]
         log_s = maps.log_scale(self.scale.to(mine), self.alpha)
@@ -120,7 +124,7 @@ class Riemann(SelfAttention):
 
     def phases(self, places: Float[Tensor, "n a"]) -> Tensor:
         """Return the angles of tokens at the given places, (n, d/2) or (h, n, d/2)."""
-        places, angles = self._exact(places, self.query), self._exact(self.angles, self.query)
+        places, angles = self._exact(places, self.like), self._exact(self.angles, self.like)
         if self.transport == "none":
             return torch.zeros_like(maps.schedule_angles(places, angles))
         return maps.schedule_angles(places, -angles if self.metric == "general" else angles)
@@ -137,7 +141,7 @@ class Riemann(SelfAttention):
     def half_logs(self, places: Float[Tensor, "n a"]) -> Float[Tensor, "_ n d"]:
         """Return log s^(m/2) of tokens at the given places, per channel."""
         log_s = self.log_scale()
-        bound = min(maps.BOUND, math.log(torch.finfo(self.query.dtype).max) / 2 - 2)
+        bound = min(maps.BOUND, math.log(torch.finfo(self.like.dtype).max) / 2 - 2)
         # The logarithm of the places is taken on the CPU, where they can be checked.
         return maps.half_logs(self._exact(self.exponents(places), log_s), log_s, bound)
 
@@ -151,50 +155,53 @@ class Riemann(SelfAttention):
         """Return T, T⁻¹ and M of tokens at the given places, each (h or 1, n, d, d); equations (6), (7), (10), (16)."""
         return maps.frame(self.orthogonal(places), self.half_logs(places), self.metric == "general")
 
-    def places(self, x: Tensor) -> Float[Tensor, "n a"]:
-        """Return the places of the tokens of x that have one."""
-        return self._places[: x.shape[1] - int(self.relations.cls)]
+    def places(self, n: int) -> Float[Tensor, "n a"]:
+        """Return the places of those of the first n tokens that have one."""
+        return self._places[: n - self.cls]
 
-    def projected(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return queries and keys, b h n d, in the spaces of their tokens."""
-        q, k = self.by_head(x, self.query, self.key)
-        return q, k
+    def queries_keys_definition(self, q: Float[Tensor, "b h n n d"], k: Float[Tensor, "b h n n d"],
+                                where: Relations) -> tuple[Tensor, Tensor]:
+        """Return q_i and M_i T_i T_j⁻¹ k_j, every key carried to every query; chapter "RiemannFormer"."""
+        at = maps.Frame(*(m.to(torch.promote_types(m.dtype, q.dtype)) for m in self.frame(self.places(where.n))))
+        inside = k[:, :, self.cls:, self.cls:, :, None].to(at.map)
+        moved = at.map[..., :, None, :, :] @ (at.inverse[..., None, :, :, :] @ inside)
+        if self.form == "inner":
+            moved = at.metric[..., :, None, :, :] @ moved
+        k = k.to(moved.dtype)
+        if self.cls:
+            with_cls = torch.arange(where.n, device=k.device) == 0
+            apart = (with_cls | with_cls[:, None])[..., None]
+            return q, torch.where(apart, k, F.pad(moved[..., 0], (0, 0, 1, 0, 1, 0))).to(q)
+        return q, moved[..., 0].to(q)
 
-    def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
-        """a_ij = q_iᵀ M_i T_i T_j⁻¹ k_j / √d, every key carried to every query; chapter "RiemannFormer"."""
-        (q, k), cls = self.projected(x), int(self.relations.cls)
-        at = maps.Frame(*(m.to(torch.promote_types(m.dtype, q.dtype)) for m in self.frame(self.places(x))))
-        a = maps.transport_scores_definition(q[:, :, cls:].to(at.map), k[:, :, cls:].to(at.map), at, self.form).to(q)
-        if cls:
-            with_cls = torch.arange(x.shape[1], device=x.device) == 0
-            a = torch.where(with_cls | with_cls[:, None], q @ k.mT, F.pad(a, (1, 0, 1, 0)))
-        a = a / self.head_dim ** 0.5
-        return a + self.focus_bias(x) if self.focus == "before" else a
+    def focus_bias(self, n: int) -> Float[Tensor, "h n n"]:
+        """Return log λ of every pair of the first n tokens, zero for pairs with CLS."""
+        p = self.places(n)
+        return F.pad(self.offset_focus(p[:, None] - p), (self.cls, 0, self.cls, 0))
 
-    def focus_bias(self, x: Tensor) -> Float[Tensor, "h n n"]:
-        """Return log λ of every pair, zero for pairs with CLS."""
-        p, cls = self.places(x), int(self.relations.cls)
-        return F.pad(self.offset_focus(p[:, None] - p), (cls, 0, cls, 0)).to(x.dtype)
+    def bias(self, q: Float[Tensor, "b h n d"], where: Relations) -> Tensor | None:
+        """Return log λ where the focus comes before the softmax."""
+        return self.focus_bias(where.n).to(q.dtype) if self.focus == "before" else None
+
+    def passed(self, alpha: Float[Tensor, "b h n n"], where: Relations) -> Float[Tensor, "b h n n"]:
+        """Return α_ij λ_ij, equations (20) and (22); λ = 1 unless the focus comes after the softmax."""
+        return alpha * self.focus_bias(where.n).to(alpha.dtype).exp()
+
+    def changes(self, method: str) -> bool:
+        """A focus that does not come after the softmax leaves the weights alone."""
+        return super().changes(method) and (method != "passed" or self.focus == "after")
 
     def offset_focus(self, delta: Float[Tensor, "*n a"]) -> Float[Tensor, "h *n"]:
         """Return log λ = −‖δ‖²/2σ² of offsets, one row per head."""
         if self.log_sigma is None:
             raise ValueError("focus must be 'before' or 'after' for locality focusing, got None")
-        log_sigma = self._exact(self.log_sigma, self.query)
-        return maps.log_attenuation(self._exact(delta, self.query), log_sigma.exp())
+        log_sigma = self._exact(self.log_sigma, self.like)
+        return maps.log_attenuation(self._exact(delta, self.like), log_sigma.exp())
 
-    def values(self, alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
-        """Return Σ_j α_ij λ_ij v_j, equations (20) and (22); λ = 1 unless the focus comes after the softmax."""
-        return super().values(alpha * self.focus_bias(x).exp() if self.focus == "after" else alpha, x)
-
-    def gate(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n"]:
-        """Return Z_i = Σ_j α_ij λ_ij, what focusing after the softmax leaves of a row's weight."""
-        return (self.weights(x) * self.focus_bias(x).exp()).sum(-1)
-
-    def carried(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Return T_i⁻¹ q_i (T_iᵀ q_i for covectors) and T_j⁻¹ k_j, whose products are the scores times √d."""
-        cls = int(self.relations.cls)
-        places = self._places[: q.shape[2] - cls]
+    def queries_keys(self, q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"],
+                     where: Relations) -> tuple[Tensor, Tensor]:
+        """Return T_i⁻¹ q_i (T_iᵀ q_i for covectors) and T_j⁻¹ k_j."""
+        cls, places = self.cls, self.places(q.shape[2])
         halves = self.half_logs(places)
         to_common = self._to_common(places, q)
         q_there = to_common(q[:, :, cls:], (halves if self.form == "inner" else -halves).exp().to(q))
@@ -217,29 +224,14 @@ class Riemann(SelfAttention):
             back = lambda x: maps.turned_back(x, phase, self.transport)  # noqa: E731
         return (lambda x, s: s * back(x)) if self.metric == "general" else (lambda x, s: back(s * x))
 
-    def mix(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
-        """Carry queries and keys once per token and run torch's fused attention; a focus after it needs the weights."""
-        q, k = self.carried(*self.projected(x))
-        relations, root = self.relations_for(x), self.head_dim ** -0.5
-        v, = self.by_head(x, self.value)
-        if self.focus == "after":
-            mask = relations.mask_needed(x.device)
-            alpha = self.dropped(masked_softmax(q @ k.mT * root, mask)) * self.focus_bias(x).exp()
-            return rearrange(alpha @ v, "b h n d -> b n (h d)")
-        bias = None
-        if self.focus == "before":
-            bias = self.focus_bias(x).masked_fill(~relations.mask_on(x.device), -math.inf).to(q.dtype)
-        mixed = self.fused(q, k, F.pad(v, (0, q.shape[-1] - self.head_dim)), bias, root)
-        return rearrange(mixed[..., : self.head_dim], "b h n d -> b n (h d)")
-
     def learnt(self) -> dict[str, Tensor]:
         """Return what the layer learned beside matrices: s of heads and axes (or channels), σ of heads, in patches."""
         found = {} if self.scale is None else {"s": maps.log_scale(self.scale, self.alpha).exp()}
         return found if self.log_sigma is None else {**found, "sigma": self.log_sigma.exp()}
 
     def extra_repr(self) -> str:
-        """Describe the layer without its weights."""
-        return (f"{super().extra_repr()}, transport={self.transport!r}, metric={self.metric!r}, form={self.form!r}, "
+        """Name the options."""
+        return (f"transport={self.transport!r}, metric={self.metric!r}, form={self.form!r}, "
                 f"focus={self.focus!r}")
 
 

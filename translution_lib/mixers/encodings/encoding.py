@@ -1,0 +1,80 @@
+"""What a part may change of attention. Source: chapters "The taxonomy theorem" and "Add your own encoding"."""
+
+from einops import rearrange, repeat
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from translution_lib.relations import Relations
+
+
+class Encoding(nn.Module):
+    """A part of :class:`~translution_lib.mixers.attention.Attention` that knows where tokens are.
+
+    Its constructor takes its own options alone. The attention that it is given to copies it and calls ``start``. Each
+    of the other methods is one place of the equation, and does nothing unless a part says otherwise; ``where`` is the
+    relation table of the tokens at hand. A method whose name ends in ``definition`` is the literal equation of another
+    one, which is fast; where there is none, the fast one is the equation.
+    """
+
+    def start(self, relations: Relations, dim: int, heads: int, head_dim: int) -> None:
+        """Make parameters and tables for a layer.
+
+        Raises:
+            ValueError: a table or a width that the part cannot serve.
+        """
+
+    def placed(self, x: Float[Tensor, "b n c"], where: Relations) -> Float[Tensor, "b n c"]:
+        """Return what queries, keys and values are made of."""
+        return x
+
+    def queries_keys(self, q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"],
+                     where: Relations) -> tuple[Tensor, Tensor]:
+        """Return queries and keys whose products are the scores times √d; they may have more channels than before."""
+        return q, k
+
+    def queries_keys_definition(self, q: Float[Tensor, "b h n n d"], k: Float[Tensor, "b h n n d"],
+                                where: Relations) -> tuple[Tensor, Tensor]:
+        """Return the query q_ij and the key k_ji of every pair."""
+        n, b = where.n, len(q)
+        q, k = rearrange(q, "b h i j d -> (b j) h i d"), rearrange(k, "b h i j d -> (b i) h j d")
+        q, k = self.queries_keys(q, k, where)
+        return (rearrange(q, "(b j) h i d -> b h i j d", b=b, j=n),
+                rearrange(k, "(b i) h j d -> b h i j d", b=b, i=n))
+
+    def bias(self, q: Float[Tensor, "b h n d"], where: Relations) -> Tensor | None:
+        """Return what is added to the scaled scores, of a shape that broadcasts to b h n n; q as it was projected."""
+        return None
+
+    def bias_definition(self, q: Float[Tensor, "b h n d"], where: Relations) -> Tensor | None:
+        """Return the same by the literal equation."""
+        return self.bias(q, where)
+
+    def weights(self, alpha: Float[Tensor, "b h n n"], where: Relations) -> Float[Tensor, "b h n n"]:
+        """Return the attention weights, whose rows sum to one, from those of the softmax."""
+        return alpha
+
+    def passed(self, alpha: Float[Tensor, "b h n n"], where: Relations) -> Float[Tensor, "b h n n"]:
+        """Return which part of its weight a value passes on."""
+        return alpha
+
+    def values(self, alpha: Float[Tensor, "b h n n"], where: Relations) -> Tensor | None:
+        """Return what is added to Σ_j α_ij v_j, b h n d."""
+        return None
+
+    def values_definition(self, alpha: Float[Tensor, "b h n n"], where: Relations) -> Tensor | None:
+        """Return the same by the literal equation."""
+        return self.values(alpha, where)
+
+    def learnt(self) -> dict[str, Tensor]:
+        """Return what a reader may want to see of a trained part, by name."""
+        return {}
+
+    def changes(self, method: str) -> bool:
+        """Whether this part has a method of its own."""
+        return getattr(type(self), method) is not getattr(Encoding, method)
+
+
+def of_pairs(q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"]) -> tuple[Tensor, Tensor]:
+    """Return the query and the key of every pair, b h n n d, before any part has changed them."""
+    n = q.shape[2]
+    return repeat(q, "b h i d -> b h i j d", j=n), repeat(k, "b h j d -> b h i j d", i=n)

@@ -1,0 +1,148 @@
+"""A layer of softmax attention: what all of them share.
+
+A subclass says how the score and the value of a pair depend on its relation: ``scores`` and ``values`` are the
+equations. ``forward`` may take a faster way to the same result, and a test holds the two equal.
+Source: seed 000, section 3.2; chapters "Self-attention" and "Relations".
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from translution_lib.functional.attention import masked_softmax
+from translution_lib.functional.checks import check_heads, check_sizes, check_tokens
+from translution_lib.functional.masks import apart, check_mask
+from translution_lib.relations import Relations
+
+_literal: ContextVar[bool] = ContextVar("literal", default=False)
+
+
+@contextmanager
+def definition() -> Iterator[None]:
+    """Within this context every attention layer runs its equations literally instead of its fast form."""
+    token = _literal.set(True)
+    try:
+        yield
+    finally:
+        _literal.reset(token)
+
+
+class Mixer(nn.Module):
+    """Softmax attention over the pairs of a relation table, b n c -> b n c.
+
+    Args:
+        relations: which pairs share parameters, and which are masked. A causal table also serves shorter texts.
+        dim: channels C of the tokens.
+        heads: number of heads.
+        head_dim: channels d of a head; by default dim / heads.
+        dropout: probability of dropping an attention weight while training.
+        output: whether a linear map with bias follows; without it heads · head_dim must equal dim.
+
+    Raises:
+        ValueError: heads that do not divide dim, sizes that are not positive integers, a dropout outside [0, 1).
+    """
+
+    def __init__(self, relations: Relations, dim: int, heads: int, *, head_dim: int | None = None,
+                 dropout: float = 0.0, output: bool = True) -> None:
+        super().__init__()
+        check_sizes(dim=dim, heads=heads, **({} if head_dim is None else {"head_dim": head_dim}))
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must be from 0 up to 1, got {dropout!r}")
+        self.relations, self.dim, self.heads, self.dropout = relations, dim, heads, dropout
+        self.head_dim = check_heads(heads, dim) if head_dim is None else head_dim
+        self.inner = heads * self.head_dim
+        if not output and self.inner != dim:
+            raise ValueError(f"output must be True where heads · head_dim = {self.inner} differs from dim = {dim}")
+        self.output = nn.Linear(self.inner, dim) if output else nn.Identity()
+
+    def __init_subclass__(cls, **options) -> None:
+        """Refuse a class that changes an equation and inherits a fast form that does not run it.
+
+        Raises:
+            TypeError: ``scores``, ``weights`` or ``values`` of its own below the class whose ``mix`` would run.
+        """
+        super().__init_subclass__(**options)
+        fast = next(k for k, kind in enumerate(cls.__mro__) if "mix" in vars(kind))
+        if cls.__mro__[fast] is not Mixer:
+            for kind in cls.__mro__[:fast]:
+                for name in {"scores", "weights", "values"} & vars(kind).keys():
+                    raise TypeError(f"{cls.__name__} changes {name}, which the mix of {cls.__mro__[fast].__name__} "
+                                    "does not run: write a mix as well, or take mix = Mixer.mix")
+
+    def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
+        """Return the scaled scores a_ij of all pairs, before the mask, by the literal equation."""
+        raise NotImplementedError
+
+    def values(self, alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n e"]:
+        """Return Σ_j α_ij v_ij by the literal equation."""
+        raise NotImplementedError
+
+    def mix(self, x: Float[Tensor, "b n c"], mask: Tensor | None = None) -> Float[Tensor, "b n e"]:
+        """Return what ``values(dropped(weights(x, mask)), x)`` returns, by the fast form."""
+        return self.values(self.dropped(self.weights(x, mask)), x)
+
+    def weights(self, x: Float[Tensor, "b n c"], mask: Tensor | None = None) -> Float[Tensor, "b h n n"]:
+        """Return the attention weights α_ij: rows sum to one, masked pairs are exactly zero.
+
+        ``mask``, b n n or b 1 n, is True where a query may read a key of the table; every query may read one.
+        """
+        a = self.scores(x)
+        return masked_softmax(a if mask is None else a.masked_fill(~mask[:, None], -math.inf),
+                              self.relations_for(x).mask_needed(x.device))
+
+    def forward(self, x: Float[Tensor, "b n c"], mask: Tensor | None = None) -> Float[Tensor, "b n c"]:
+        """Mix the tokens: attention, then the output map.
+
+        Args:
+            x: the tokens.
+            mask: True where a token exists, b n: the others influence nothing and become zero; or True where a query
+                may attend to a key, b n n, in addition to what the table masks. A token that may attend to nothing
+                becomes zero.
+
+        Raises:
+            ValueError: an x or a mask that does not fit, a mask of pairs for a layer that forms no pairs.
+        """
+        self.check(x)
+        check_mask(mask, x, self.no_pairs)
+        table = self.relations_for(x).mask_needed(x.device)
+        return self._run(x) if mask is None and table is None else apart(self._run, x, table, mask)
+
+    no_pairs = ""
+    """Why a layer takes no mask of pairs; empty where it does."""
+
+    def _run(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        given = () if mask is None else (mask,)
+        mixed = self.values(self.dropped(self.weights(x, *given)), x) if _literal.get() else self.mix(x, *given)
+        return self.output(mixed)
+
+    @property
+    def steady(self) -> bool:
+        """Whether every training step does the same: nothing is dropped, drawn or counted between two of them."""
+        return not self.dropout
+
+    def relations_for(self, x: Tensor) -> Relations:
+        """Return the relation table for the tokens of x: a prefix of a causal table for a shorter text."""
+        return self.relations.for_length(x.shape[1])
+
+    def dropped(self, alpha: Float[Tensor, "b h n n"]) -> Float[Tensor, "b h n n"]:
+        """Drop attention weights while training."""
+        return F.dropout(alpha, self.dropout, self.training) if self.dropout else alpha
+
+    def check(self, x: Tensor) -> None:
+        """Refuse an x of another shape than the layer was built for."""
+        check_tokens(x)
+        if x.shape[2] != self.dim:
+            raise ValueError(f"x has {x.shape[2]} channels, expected dim = {self.dim}")
+        self.relations_for(x)
+
+    def extra_repr(self) -> str:
+        """Describe the layer without its weights."""
+        return f"dim={self.dim}, heads={self.heads}, head_dim={self.head_dim}, relations={self.relations.count}"
+
+
+__all__ = ["Mixer", "check_sizes", "definition"]
