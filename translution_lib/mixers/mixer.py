@@ -122,7 +122,7 @@ class Mixer(nn.Module):
 
     @property
     def steady(self) -> bool:
-        """Whether every training step does the same: nothing is dropped, drawn or counted between two of them."""
+        """Tell whether every training step does the same, so that nothing is dropped, drawn or counted between two."""
         return not self.dropout
 
     def relations_for(self, x: Tensor) -> Relations:

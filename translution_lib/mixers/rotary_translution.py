@@ -24,12 +24,12 @@ class RotaryTranslution(Attention):
         relations: a table with a grid; its relations choose the value matrices, its positions the rotations.
         dim, heads: channels and heads, as for :class:`Attention`.
         init: rule for the value matrices, as for :class:`Translution`.
-        base, angles, layout, cls_token: those of :class:`~translution_lib.mixers.encodings.Rotary`.
+        base, angles, layout, cls_token: those of :class:`~translution_lib.Rotary`.
         absolute: whether an embedding of places is added to the input.
         options: those of :class:`Attention`.
 
     Raises:
-        ValueError: an unknown init, or what :class:`~translution_lib.mixers.encodings.Rotary` refuses.
+        ValueError: an unknown init, or what :class:`~translution_lib.Rotary` refuses.
     """
 
     def __init__(self, relations: Relations, dim: int, heads: int, *, init: str = "fan_in", base: float = 10000.0,

@@ -25,7 +25,7 @@ FOCI = (None, "before", "after")
 class Transport(Encoding):
     """Scores ⟨q_i, T_i T_j⁻¹ k_j⟩_{M_i} / √d; CLS is neither carried nor focused.
 
-    Channels are dealt out to the axes of the grid in pairs, as :class:`~translution_lib.mixers.encodings.Rotary` does;
+    Channels are dealt out to the axes of the grid in pairs, as :class:`~translution_lib.Rotary` does;
     places are numbered from one on every axis, as in the paper.
 
     The positions of the relation table are read; clipping has no meaning here.
