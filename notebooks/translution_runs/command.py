@@ -4,11 +4,13 @@ Exit codes: 0, every run asked for has a record; 1, some have none; 2, wrong usa
 stopped by an interrupt or a request to end, with a checkpoint written.
 """
 
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -59,6 +61,23 @@ def usage() -> Iterator[None]:
     except ValueError as error:
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(WRONG_USAGE) from None
+
+
+@app.callback()
+def before(modules: Annotated[list[str] | None, typer.Option(
+        "--import", help="a module that registers layers of your own in MIXERS; may be given several times")] = None,
+        ) -> None:
+    """Run the experiments behind the tables of the book, and print the tables."""
+    sys.path.insert(0, "")  # a module in the working folder, as for python -m
+    for name in modules or ():
+        try:
+            import_module(name)
+        except ImportError as error:
+            typer.echo(f"Error: import: got {name!r}, which cannot be imported ({error})", err=True)
+            raise typer.Exit(WRONG_USAGE) from None
+    if modules:
+        os.environ["TRANSLUTION_IMPORT"] = ",".join(modules)
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH", "")]))
 
 
 def chosen(grid: str, profile: str, device: str = "", changes: Sequence[str] | None = None,

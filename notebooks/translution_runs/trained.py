@@ -1,8 +1,10 @@
 """What the configurations of all experiments that train a model share: layers, sizes, the parts of a step, checks."""
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -11,6 +13,10 @@ from translution_lib import models
 from translution_lib.mixers import MIXERS
 from translution_lib.models import Architecture
 from translution_runs.configuration import Configuration
+
+# Modules with layers of a user's own, separated by commas: a process that this one starts imports them as well.
+for _module in filter(None, os.environ.get("TRANSLUTION_IMPORT", "").split(",")):
+    import_module(_module)
 
 # Beside the paper's A, B and C one for a run of seconds on a CPU.
 ARCHITECTURES = {"tiny": Architecture(depth=2, dim=32, heads=2, ff=64), **models.ARCHITECTURES}

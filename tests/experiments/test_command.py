@@ -211,3 +211,37 @@ def test_the_command_itself_is_stopped_by_a_signal_and_the_run_goes_on(tmp_path)
     resumed = Run.begin(execute.placed(config, store)).complete()
     assert resumed.resumed == 1 and [epoch.number for epoch in resumed.curve] == list(range(1, 151))
     assert status(config, store).record == resumed
+
+
+def test_a_layer_of_ones_own_runs_by_name_from_a_grid(tmp_path):
+    """Nothing of the package is touched: a module registers a part, the command imports it, and so does the run."""
+    (tmp_path / "mine.py").write_text("""
+import torch
+from translution_lib import MIXERS, Encoded, Encoding
+
+class Nearer(Encoding):
+    def start(self, relations, dim, heads, head_dim):
+        self.slope = torch.nn.Parameter(torch.zeros(heads))
+
+    def bias(self, q, where):
+        far = torch.arange(where.n, device=q.device)
+        return -self.slope[:, None, None] * (far - far[:, None]).abs()
+
+MIXERS["nearer"] = Encoded(Nearer)
+""")
+    (tmp_path / "quick.yaml").write_text(GRID.replace("mixer: rotary", "mixer: nearer"))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": SOURCES}
+
+    def command(*arguments):
+        return subprocess.run([sys.executable, "-m", "translution_runs", *arguments], cwd=tmp_path, env=environment,
+                              capture_output=True, text=True)
+
+    run = ("run", "quick.yaml", "--profile", "smoke", "--row", "turned", "--seed", "0")
+    done = command(*run)
+    assert done.returncode == 2 and "mixer: got 'nearer'" in done.stderr
+    done = command("--import", "nowhere", *run)
+    assert done.returncode == 2 and "import: got 'nowhere'" in done.stderr
+    done = command("--import", "mine", *run)
+    assert done.returncode == 0, done.stderr
+    (record,) = read_records(tmp_path / "runs" / "image-classification")
+    assert record.parameters["mixer"] == "nearer" and record.cost["parameters"] > 0
