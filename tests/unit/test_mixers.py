@@ -120,9 +120,9 @@ def test_every_head_and_token_counts(name):
     assert all(g.abs().sum() > 0 for g in grads) and (grads[0].abs().sum(-1) > 0).all()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_shorter_text_is_a_prefix(name):
-    layer = build(name, offsets(6, causal=True))
+@pytest.mark.parametrize(("name", "options"), EVERY)
+def test_a_shorter_text_is_a_prefix(name, options):
+    layer = build(name, offsets(6, causal=True), **options)
     x = torch.randn(2, 6, DIM, dtype=F64)
     torch.testing.assert_close(layer(x[:, :4]), layer(x)[:, :4])
     with pytest.raises(ValueError, match="7 tokens"):
