@@ -9,14 +9,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
+from itertools import count, product
 from numbers import Integral
+from weakref import WeakValueDictionary
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 MASKED = -1
+TABLES: WeakValueDictionary = WeakValueDictionary()
+"""Every table in use by its number, which a compiled graph can hold in its place."""
+_numbers = count()
 INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 CLS_LABELS = ("cls", "cls←image", "image←cls")
 
@@ -34,6 +38,10 @@ class Relations:
         causal: whether pairs with j > i are masked.
         positions: places p on the grid, integers, shape (tokens with a place, axes), in token order. By default the
             tokens are the whole grid in row-major order; None where there is no grid.
+        mask: True where query i may attend to key j, shape (n, n).
+        complete: whether no pair is masked.
+        number: of the table, in the order in which tables were made.
+        all_past: whether each query attends to all tokens up to its own place and to no later one.
 
     Raises:
         ValueError: an index, a shape or positions of a wrong type or size; ids without labels; a query without a key.
@@ -47,6 +55,10 @@ class Relations:
     causal: bool = False
     positions: Int[Tensor, "m d"] | None = None
     _cache: dict = field(default_factory=dict, repr=False)
+    mask: Bool[Tensor, "n n"] = field(init=False, repr=False)
+    complete: bool = field(init=False, repr=False)
+    all_past: bool = field(init=False, repr=False)
+    number: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse a table whose ids, labels and places do not fit together; place the tokens of a whole grid."""
@@ -60,7 +72,23 @@ class Relations:
             raise ValueError(f"index must hold ids from -1 to {self.count - 1}, got {low} to {high}")
         if bool((self.index == MASKED).all(dim=1).any()):
             raise ValueError("index masks a whole row: every query must attend to at least one key")
+        # Set at once: what a layer asks in every forward pass must not need a computation that no compiler can trace.
+        mask = self.index != MASKED
+        past = self.n > 1 and torch.equal(mask, torch.ones_like(mask).tril())
+        for name, value in (("mask", mask), ("complete", bool(mask.all())), ("all_past", past)):
+            object.__setattr__(self, name, value)
         self._place()
+        self._enter()
+
+    def _enter(self) -> None:
+        """Take a number of its own, a copy too."""
+        object.__setattr__(self, "number", next(_numbers))
+        TABLES[self.number] = self
+
+    def __setstate__(self, state: dict) -> None:
+        """Enter a copy, or a table from another process."""
+        self.__dict__.update(state)
+        self._enter()
 
     def _place(self) -> None:
         """Check where the tokens stand, or put them on all cells of the grid."""
@@ -92,21 +120,6 @@ class Relations:
     def n(self) -> int:
         """Number of tokens, the CLS token included."""
         return self.index.shape[0]
-
-    @cached_property
-    def mask(self) -> Bool[Tensor, "n n"]:
-        """True where query i may attend to key j."""
-        return self.index != MASKED
-
-    @cached_property
-    def complete(self) -> bool:
-        """Whether no pair is masked."""
-        return bool(self.mask.all())
-
-    @cached_property
-    def all_past(self) -> bool:
-        """Whether each query attends to all tokens up to its own place and to no later one."""
-        return self.n > 1 and bool((self.mask == torch.ones_like(self.mask).tril()).all())
 
     @cached_property
     def whole(self) -> bool:

@@ -120,9 +120,9 @@ def test_every_head_and_token_counts(name):
     assert all(g.abs().sum() > 0 for g in grads) and (grads[0].abs().sum(-1) > 0).all()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_shorter_text_is_a_prefix(name):
-    layer = build(name, offsets(6, causal=True))
+@pytest.mark.parametrize(("name", "options"), EVERY)
+def test_a_shorter_text_is_a_prefix(name, options):
+    layer = build(name, offsets(6, causal=True), **options)
     x = torch.randn(2, 6, DIM, dtype=F64)
     torch.testing.assert_close(layer(x[:, :4]), layer(x)[:, :4])
     with pytest.raises(ValueError, match="7 tokens"):
@@ -196,6 +196,35 @@ def test_compiled_layer_is_equal(plain_types, name):
     torch.testing.assert_close(compiled(x), layer(x))
     for a, b in zip(gradients(compiled(x), inputs), gradients(layer(x), inputs), strict=True):
         torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_layer_is_one_graph(plain_types, name, masked):
+    """Nothing in a forward pass stops a compiler, with and without a mask of the samples; gradients are equal."""
+    layer = build(name)
+    x = torch.randn(2, layer.relations.n, DIM, dtype=F64, requires_grad=True)
+    mask = (torch.arange(x.shape[1]) < torch.tensor([[4], [9]]),) if masked else ()
+    torch.compiler.reset()
+    inputs, compiled = [x, *layer.parameters()], torch.compile(layer, backend="eager", fullgraph=True)
+    y = compiled(x, *mask)
+    torch.testing.assert_close(y, layer(x, *mask))
+    for a, b in zip(gradients(y, inputs), gradients(layer(x, *mask), inputs), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dropout_of_outputs(name):
+    if name == "convolution":
+        return
+    layer = build(name, output_dropout=0.5)
+    x = torch.randn(1, layer.relations.n, DIM, dtype=F64)
+    y, still = layer(x), layer.eval()(x)
+    kept = y != 0
+    assert kept.any() and not kept.all() and not layer.steady
+    torch.testing.assert_close(y[kept], 2 * still[kept])
+    with pytest.raises(ValueError, match="output_dropout must be from 0 up to 1"):
+        build(name, output_dropout=1.0)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,7 +12,7 @@ from rotary_embedding_torch import RotaryEmbedding, apply_rotary_emb
 from torch.testing import assert_close
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from tests.unit.strategies import F64, assert_forms_agree, gradients
+from tests.unit.strategies import F64, assert_forms_agree
 from translution_lib import MIXERS, Attention, offsets, pairs, shared
 from translution_lib.functional import rotary
 
@@ -47,26 +47,6 @@ def test_forward_equals_the_equations(relations, options, batch):
     layer = perturb(build(relations, **options))
     x = torch.randn(batch, relations.n, 12, dtype=F64, requires_grad=True)
     assert_forms_agree(layer, x)
-
-
-@pytest.mark.parametrize("options", OPTIONS)
-def test_weights_are_zero_where_the_table_masks(options):
-    layer = build(offsets((3, 3), cls=True, window=1), **options)
-    alpha = layer.weights(torch.randn(2, 10, 12, dtype=F64))
-    assert (alpha[..., ~layer.relations.mask] == 0).all()
-    assert_close(alpha.sum(-1), torch.ones(2, 2, 10, dtype=F64))
-
-
-@pytest.mark.parametrize("options", [{}, {"angles": "learned"}, {"cls_token": "origin"}])
-def test_gradients_are_derivatives(options):
-    layer = build(offsets((2, 2), cls=True), 4, 1, **options)
-    x = torch.randn(1, 5, 4, dtype=F64, requires_grad=True)
-    names, values = zip(*layer.named_parameters(), strict=True)
-
-    def run(x, *weights):
-        return torch.func.functional_call(layer, dict(zip(names, weights, strict=True)), (x,))
-
-    assert torch.autograd.gradcheck(run, (x, *values))
 
 
 # Outside oracles
@@ -198,15 +178,6 @@ def test_an_origin_is_a_token_at_position_zero():
 # Layer
 
 
-def test_a_shorter_text_is_a_prefix():
-    for options in OPTIONS:
-        layer = build(offsets(6, causal=True), **options)
-        x = torch.randn(2, 6, 12, dtype=F64)
-        assert_close(layer(x[:, :4]), layer(x)[:, :4])
-        with pytest.raises(ValueError, match="7 tokens"):
-            layer(torch.randn(1, 7, 12, dtype=F64))
-
-
 def test_layouts_agree_up_to_a_permutation_of_channels():
     layer, half = build(), build(layout="half")
     half.load_state_dict(layer.state_dict())
@@ -252,30 +223,6 @@ def test_meta_layers_come_back_with_their_tables():
         layer = MIXERS["rotary"](offsets((2, 3)), 12, 2)
     assert layer.cos.device.type == "meta"
     assert_close(layer.to_empty(device="cpu").cos, MIXERS["rotary"](offsets((2, 3)), 12, 2).cos)
-
-
-def test_dropout_drops_while_training():
-    layer = build(dropout=0.5)
-    x = torch.randn(1, 7, 12, dtype=F64)
-    assert not torch.allclose(layer(x), layer(x))
-    assert_close(layer.eval()(x), layer(x))
-
-
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
-@pytest.mark.parametrize("angles", ["fixed", "learned"])
-def test_vmap(angles):
-    layer = build(angles=angles)
-    x = torch.randn(3, 1, 7, 12, dtype=F64)
-    assert_close(torch.func.vmap(layer)(x), torch.stack([layer(s) for s in x]))
-
-
-def test_compiled_layer_is_equal(plain_types):
-    layer = build(angles="learned")
-    x = torch.randn(2, 7, 12, dtype=F64, requires_grad=True)
-    inputs, compiled = [x, *layer.parameters()], torch.compile(layer, backend="aot_eager")
-    assert_close(compiled(x), layer(x))
-    for a, b in zip(gradients(compiled(x), inputs), gradients(layer(x), inputs), strict=True):
-        assert_close(a, b)
 
 
 @pytest.mark.usefixtures("plain_types")

@@ -70,7 +70,10 @@ class Balls:
         length = older.shape[-3]
         older.narrow(-3, 0, 1).neg_()
         rest = older.narrow(-3, 1, length - 1)
-        torch.sub(newer.narrow(-3, 0, length - 1), rest, out=rest)
+        if torch.compiler.is_compiling():       # which takes no result in a part of a tensor
+            rest.neg_().add_(newer.narrow(-3, 0, length - 1))
+        else:
+            torch.sub(newer.narrow(-3, 0, length - 1), rest, out=rest)
         older.narrow(-3, 0, length - 1).add_(newer.narrow(-3, 1, length - 1))
         return older.narrow(-3, self.margin, length - 2 * self.margin)
 

@@ -170,6 +170,8 @@ def scaled_features(q: Tensor, omega: Tensor, scale: Tensor) -> Tensor:
 
 def _parts(x: Tensor, omega: Tensor) -> Iterator[slice]:
     """Cut the tokens so that a chunk of all leading axes has about as many features as allowed."""
-    allowed = CHUNK * torch.get_num_threads() if x.device.type == "cpu" else CHUNK_ELSEWHERE
+    # A compiler cannot ask how many threads there are; it fuses what a chunk keeps in the cache.
+    threads = 1 if torch.compiler.is_compiling() else torch.get_num_threads()
+    allowed = CHUNK * threads if x.device.type == "cpu" else CHUNK_ELSEWHERE
     step = max(1, allowed // max(1, x.shape[:-2].numel() * len(omega)))
     return (slice(start, start + step) for start in range(0, x.shape[-2], step))

@@ -147,9 +147,7 @@ class GeneralTranslution(Mixer):
     def functions(self) -> Float[Tensor, "r k"]:
         """Return φ_k of every relation: of its offset, or one-hot for a role of the CLS token."""
         rows = self.relations.count - offset_count(self.relations)
-        with torch.device("cpu"):
-            delta = offset_vectors(self.relations)
-        delta = delta.to(self.query.device, self.query.dtype)
+        delta = offset_vectors(self.relations).to(self.query.device, self.query.dtype)
         phi = torch.eye(len(delta)).to(delta) if self.basis is None else self.basis(delta)
         return torch.block_diag(phi, torch.eye(rows).to(phi)) if rows else phi
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -41,6 +42,7 @@ class Mixer(nn.Module):
         heads: number of heads.
         head_dim: channels d of a head; by default dim / heads.
         dropout: probability of dropping an attention weight while training.
+        output_dropout: probability of dropping a channel of the output while training.
         output: whether a linear map with bias follows; without it heads · head_dim must equal dim.
 
     Raises:
@@ -48,12 +50,14 @@ class Mixer(nn.Module):
     """
 
     def __init__(self, relations: Relations, dim: int, heads: int, *, head_dim: int | None = None,
-                 dropout: float = 0.0, output: bool = True) -> None:
+                 dropout: float = 0.0, output: bool = True, output_dropout: float = 0.0) -> None:
         super().__init__()
         check_sizes(dim=dim, heads=heads, **({} if head_dim is None else {"head_dim": head_dim}))
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must be from 0 up to 1, got {dropout!r}")
+        for name, share in (("dropout", dropout), ("output_dropout", output_dropout)):
+            if not 0 <= share < 1:
+                raise ValueError(f"{name} must be from 0 up to 1, got {share!r}")
         self.relations, self.dim, self.heads, self.dropout = relations, dim, heads, dropout
+        self.output_dropout = output_dropout
         self.head_dim = check_heads(heads, dim) if head_dim is None else head_dim
         self.inner = heads * self.head_dim
         if not output and self.inner != dim:
@@ -117,13 +121,15 @@ class Mixer(nn.Module):
 
     def _run(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         given = () if mask is None else (mask,)
-        mixed = self.values(self.dropped(self.weights(x, *given)), x) if _literal.get() else self.mix(x, *given)
-        return self.output(mixed)
+        # A compiler cannot trace the reading of a context variable: what is compiled is the fast form.
+        literal = not torch.compiler.is_compiling() and _literal.get()
+        mixed = self.values(self.dropped(self.weights(x, *given)), x) if literal else self.mix(x, *given)
+        return F.dropout(self.output(mixed), self.output_dropout, self.training and self.output_dropout > 0)
 
     @property
     def steady(self) -> bool:
-        """Tell whether every training step does the same, so that nothing is dropped, drawn or counted between two."""
-        return not self.dropout
+        """Whether every training step does the same: nothing is dropped, drawn or counted between two of them."""
+        return not (self.dropout or self.output_dropout)
 
     def relations_for(self, x: Tensor) -> Relations:
         """Return the relation table for the tokens of x: a prefix of a causal table for a shorter text."""

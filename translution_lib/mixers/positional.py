@@ -41,7 +41,7 @@ def clipped(relations: Relations, clip: int | None) -> Relations:
 
 def offset_vectors(relations: Relations) -> Float[Tensor, "m d"]:
     """Return the offsets δ of the table as numbers, one row per relation that is an offset."""
-    return torch.tensor(relations.labels[: offset_count(relations)], dtype=torch.get_default_dtype())
+    return torch.tensor(relations.labels[: offset_count(relations)], dtype=torch.get_default_dtype(), device="cpu")
 
 
 def placed_index(relations: Relations, device: torch.device | str) -> Int[Tensor, "n n"]:
