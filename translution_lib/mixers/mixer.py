@@ -128,7 +128,7 @@ class Mixer(nn.Module):
 
     @property
     def steady(self) -> bool:
-        """Whether every training step does the same: nothing is dropped, drawn or counted between two of them."""
+        """Tell whether every training step does the same, so that nothing is dropped, drawn or counted between two."""
         return not (self.dropout or self.output_dropout)
 
     def relations_for(self, x: Tensor) -> Relations:
