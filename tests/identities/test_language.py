@@ -125,7 +125,7 @@ def test_rows_beyond_the_text_get_no_gradient(mixer, n, seed):
     torch.manual_seed(seed)
     one = model(mixer)
     table = {"absolute": lambda: one.position, "translution": lambda: one.blocks[0].mixer.value,
-             "scalar-bias": lambda: one.blocks[0].mixer.bias.mT, "key-vector": lambda: one.blocks[0].mixer.key_vector}
+             "scalar-bias": lambda: one.blocks[0].mixer.table.mT, "key-vector": lambda: one.blocks[0].mixer.key_vector}
     rows, text = table[mixer], random_text(n + 1)
     before = rows().detach().clone()
     adam = torch.optim.AdamW(one.parameters(), 0.01, weight_decay=0.1)

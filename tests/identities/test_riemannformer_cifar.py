@@ -26,7 +26,7 @@ def vit(mixer: str, side: int, seed: int = 0, depth: int = 2, **options) -> ViT:
     model = ViT(2 * side, 2, 1, 3, 8, depth, 2, 8, mixer, pool="mean", **options)
     with torch.no_grad():
         for name, p in model.named_parameters():
-            if name.endswith(("scale", "log_sigma", "mixer.bias")):
+            if name.endswith(("scale", "log_sigma", "table")):
                 p += 0.3 * torch.randn_like(p)
     return model
 

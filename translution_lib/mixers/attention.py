@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from translution_lib.functional.attention import masked_softmax
 from translution_lib.mixers.encodings import Encoding
-from translution_lib.mixers.encodings.encoding import of_pairs
 from translution_lib.mixers.init import linear_bound, uniform
 from translution_lib.mixers.mixer import Mixer, check_sizes, definition
 from translution_lib.relations import Relations
@@ -114,14 +113,11 @@ class Attention(Mixer):
     def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
         """a_ij = q_ij·k_ji / √d + b_ij, pair by pair."""
         (q, k), where = self.projected(x), self.relations_for(x)
-        turning = self.that_change("queries_keys")
-        if turning:
-            q_ij, k_ij = of_pairs(q, k)
-            for part in turning:
-                q_ij, k_ij = part.queries_keys_definition(q_ij, k_ij, where)
-            a = (q_ij * k_ij).sum(-1) / math.sqrt(self.head_dim)
-        else:
-            a = q @ k.mT / math.sqrt(self.head_dim)
+        q_ij, k_ij = q[:, :, :, None], k[:, :, None]                                # b h i 1 d, b h 1 j d
+        for part in self.that_change("queries_keys"):
+            q_ij, k_ij = torch.broadcast_tensors(q_ij, k_ij)                            # b h n n d
+            q_ij, k_ij = part.queries_keys_definition(q_ij, k_ij, where)
+        a = (q_ij * k_ij).sum(-1) / math.sqrt(self.head_dim)
         for part in self.that_change("bias"):
             bias = part.bias_definition(q, where)
             a = a if bias is None else a + bias
@@ -139,7 +135,7 @@ class Attention(Mixer):
         where, (v,) = self.relations_for(x), self.by_head(x, self.value)
         for part in self.that_change("passed"):
             alpha = part.passed(alpha, where)
-        y = torch.einsum("bhij,bhjd->bhid", alpha, v)
+        y = (alpha[..., None] * v[:, :, None]).sum(dim=3)
         for part in self.that_change("values"):
             more = part.values_definition(alpha, where)
             y = y if more is None else y + more

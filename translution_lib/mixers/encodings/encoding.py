@@ -1,6 +1,6 @@
 """What a part may change of attention. Source: chapters "The taxonomy theorem" and "Add your own encoding"."""
 
-from einops import rearrange, repeat
+from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -72,9 +72,3 @@ class Encoding(nn.Module):
     def changes(self, method: str) -> bool:
         """Whether this part has a method of its own."""
         return getattr(type(self), method) is not getattr(Encoding, method)
-
-
-def of_pairs(q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"]) -> tuple[Tensor, Tensor]:
-    """Return the query and the key of every pair, b h n n d, before any part has changed them."""
-    n = q.shape[2]
-    return repeat(q, "b h i d -> b h i j d", j=n), repeat(k, "b h j d -> b h i j d", i=n)
