@@ -128,7 +128,10 @@ class Relations:
 
     @cached_property
     def sizes(self) -> Int[Tensor, "r"]:
-        """Number of pairs in each relation, shape (count,)."""
+        """Number of pairs in each relation, shape (count,).
+
+        Label: eq-rel-sizes, eq-translution-pairs, eq-translution-seen.
+        """
         return torch.bincount(self.index[self.mask], minlength=self.count)
 
     @property
@@ -156,6 +159,8 @@ class Relations:
         """Return the table for n tokens: itself, or a prefix where the table is causal.
 
         A causal prefix needs no new relation, so that a language model can read a text shorter than its context.
+
+        Label: thm-translution-prefix.
         """
         if n == self.n:
             return self
@@ -230,6 +235,8 @@ def offsets(shape: int | Sequence[int], *, cls: bool = False, causal: bool = Fal
     Raises:
         ValueError: sides that are not positive integers; causal with CLS or with several dimensions; a window or clip
             that is not an integer ≥ 0.
+
+    Label: eq-notation-id, eq-rel-id, thm-rel-count, thm-rel-invariance, thm-translution-window, thm-sharing-window.
     """
     sides = _sides(shape)
     _check_options(sides, cls, causal, window, clip)
@@ -282,6 +289,8 @@ def place_cls(relations: Relations) -> Relations:
 
     Raises:
         ValueError: a table without a CLS token, or one whose CLS has a place already.
+
+    Label: eq-preprint-count, thm-preprint-dense.
     """
     if not relations.cls or relations.labels[-len(CLS_LABELS):] != CLS_LABELS:
         raise ValueError(f"relations must have a CLS token without a place, got {relations}")

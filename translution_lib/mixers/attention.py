@@ -37,6 +37,8 @@ class Attention(Mixer):
     Raises:
         ValueError: what :class:`Mixer` refuses, something that is no part, two parts that turn queries and keys, a
             table that a part cannot serve.
+
+    Label: eq-attention-heads, thm-attention-permutation, thm-attention-shift.
     """
 
     query: nn.Parameter
@@ -111,7 +113,10 @@ class Attention(Mixer):
         return q @ k.mT / math.sqrt(self.head_dim)
 
     def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
-        """a_ij = q_ij·k_ji / √d + b_ij, pair by pair."""
+        """a_ij = q_ij·k_ji / √d + b_ij, pair by pair.
+
+        Label: eq-attention-bilinear, eq-attention-homogeneous, thm-attention-variance.
+        """
         (q, k), where = self.projected(x), self.relations_for(x)
         q_ij, k_ij = q[:, :, :, None], k[:, :, None]                                # b h i 1 d, b h 1 j d
         for part in self.that_change("queries_keys"):

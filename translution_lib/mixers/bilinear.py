@@ -23,6 +23,8 @@ class BilinearAttention(Mixer):
 
     Raises:
         ValueError: what :class:`Mixer` refuses.
+
+    Label: eq-taxonomy-star, thm-taxonomy-gauge, thm-taxonomy-universal.
     """
 
     def __init__(self, relations: Relations, dim: int, heads: int, **options) -> None:

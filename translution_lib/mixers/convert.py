@@ -55,6 +55,8 @@ def as_translution(layer: nn.Module) -> "AsTranslution":
 
     Raises:
         NoTranslution: a layer that is none, with the obstruction and the theorem that proves it.
+
+    Label: thm-taxonomy-inclusions, thm-taxonomy-strict.
     """
     _refuse_unknown_changes(layer)
     return AsTranslution(factors(layer), layer)

@@ -27,6 +27,8 @@ class Convolution(nn.Module):
 
     Raises:
         ValueError: a table without a grid or with CLS, heads other than 1, sizes that are not positive integers.
+
+    Label: eq-conv-causal.
     """
 
     def __init__(self, relations: Relations, dim: int, heads: int = 1, *, kernel_size: int | Sequence[int] = 3,

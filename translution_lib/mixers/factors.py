@@ -20,7 +20,10 @@ from translution_lib.relations import Relations
 
 
 class NoTranslution(ValueError):
-    """No Translution layer computes the function of a layer; the message names the obstruction and its theorem."""
+    """No Translution layer computes the function of a layer; the message names the obstruction and its theorem.
+
+    Label: thm-taxonomy-absolute, thm-taxonomy-causal, thm-taxonomy-gate.
+    """
 
     def __init__(self, layer: object, obstruction: str, theorem: str) -> None:
         super().__init__(f'{type(layer).__name__} is no Translution layer: {obstruction} '
@@ -82,7 +85,10 @@ class Factors:
         return table if coarse is self.relations else table[_ids(coarse, self.relations).to(table.device)]
 
     def with_bias(self, bias: Float[Tensor, "r h"]) -> "Factors":
-        """Add a number to the score of every pair of a relation: a constant channel and one more score channel."""
+        """Add a number to the score of every pair of a relation: a constant channel and one more score channel.
+
+        Label: thm-scalars-dimension, thm-taxonomy-dimension.
+        """
         wide = self if self.constant else self.with_constant()
         return wide.with_channels(_on_constant(wide, bias), _on_constant(wide, torch.ones_like(bias[:1])))
 
@@ -102,14 +108,20 @@ class Factors:
         return replace(self, query=self.query @ turn)
 
     def on(self, relations: Relations) -> "Factors":
-        """Read the same tables at a finer table of the same pairs, which tells more of them apart."""
+        """Read the same tables at a finer table of the same pairs, which tells more of them apart.
+
+        Label: eq-rel-tying.
+        """
         ids = _ids(self.relations, relations)
         finer: dict[str, Any] = {name: table[ids.to(table.device)] if table.shape[0] > 1 else table for name, table in
                  (("query", self.query), ("key", self.key), ("value", self.value))}
         return replace(self, relations=relations, **finer)
 
     def star(self) -> Star:
-        """Return the six tables of form (★)."""
+        """Return the six tables of form (★).
+
+        Label: eq-taxonomy-matrix.
+        """
         score = self.query @ self.key.mT                                             # r h c c
         value = self.value @ rearrange(self.up, "(h v) e -> h v e", h=self.value.shape[1])
         if not self.constant:

@@ -73,6 +73,8 @@ class AxesBasis(Basis):
 
     Args:
         offsets: the offsets, shape (k, m); the steps of an axis are those that occur in its column.
+
+    Label: eq-sharing-axes, thm-sharing-axes.
     """
 
     def __init__(self, offsets: Float[Tensor, "k m"]) -> None:

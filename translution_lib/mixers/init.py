@@ -23,6 +23,8 @@ def relation_bound(rows: int, columns: int, init: str) -> float:
 
     "fan_in" treats every matrix as the linear map that it is: 1/√rows. "released" is what the authors' code does by
     calling ``kaiming_uniform_`` on a 3-D tensor, which takes rows·columns as the fan-in: 1/√(rows·columns).
+
+    Label: eq-notation-init, eq-static-released, thm-translution-start.
     """
     check_choice("init", init, INITS)
     return linear_bound(rows if init == "fan_in" else rows * columns)

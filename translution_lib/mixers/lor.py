@@ -39,6 +39,8 @@ class LoRTranslution(Mixer):
         ValueError: a relative_dim that is not one or two integers ≥ 0, or not one with diagonal cores, an unknown core,
             variant or init, an init for diagonal cores, relative_dim = 0 without shared weights, or what
             :class:`Mixer` refuses.
+
+    Label: thm-taxonomy-rotations.
     """
 
     query: nn.Parameter | None

@@ -30,6 +30,8 @@ def clipped(relations: Relations, clip: int | None) -> Relations:
 
     Raises:
         ValueError: a table without a grid, or a clip that is not an integer ≥ 0.
+
+    Label: eq-vectors-clip.
     """
     offset_count(relations)
     if clip is None:

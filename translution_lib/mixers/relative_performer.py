@@ -45,6 +45,8 @@ class PerformerS1(Performer):
 
     Raises:
         ValueError: a table without a grid, or sizes that are not positive integers.
+
+    Label: eq-relative-performers-bias.
     """
 
     def __init__(self, relations: Relations, dim: int, heads: int, *, length_scales: int = 4, base: float = 10000.0,
@@ -95,6 +97,8 @@ class PerformerS2(Performer):
     Raises:
         ValueError: an odd number of heads, a table without a grid, a clip below 1, signed in several dimensions, a
             corner without a CLS token or on a grid that has not two axes.
+
+    Label: thm-relative-performers-blind, eq-performers-mirror, thm-performers-mirror.
     """
 
     def __init__(self, relations: Relations, dim: int, heads: int, *, clip: int = 6, signed: bool = False,

@@ -17,7 +17,7 @@ class RotaryTranslution(Attention):
     """Rotary scores, Translution's values: f'_i = Σ_j α_ij f_j W^v[δ] with α from q_i R(δ) k_jᵀ / √d.
 
     Queries and keys are shared by all pairs: a rotation of relative ones would be absorbed by their matrices
-    (thm-rotations-absorbed). The authors' file of that idea builds the rotation and leaves it out of the forward pass;
+    . The authors' file of that idea builds the rotation and leaves it out of the forward pass;
     that is ``ValueTranslution``. This class does apply it, as their low-rank variant does.
 
     Args:
@@ -30,6 +30,8 @@ class RotaryTranslution(Attention):
 
     Raises:
         ValueError: an unknown init, or what :class:`~translution_lib.Rotary` refuses.
+
+    Label: thm-rotations-absorbed.
     """
 
     def __init__(self, relations: Relations, dim: int, heads: int, *, init: str = "fan_in", base: float = 10000.0,

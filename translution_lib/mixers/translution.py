@@ -27,6 +27,8 @@ class Translution(Mixer):
 
     Raises:
         ValueError: letters outside "qkv", an unknown init, or what :class:`Mixer` refuses.
+
+    Label: thm-taxonomy-parity, thm-taxonomy-response.
     """
 
     query: nn.Parameter
@@ -67,7 +69,10 @@ class Translution(Mixer):
 
 
 class ValueTranslution(Translution):
-    """Translution with relative values only, the operator of seed 001."""
+    """Translution with relative values only, the operator of seed 001.
+
+    Label: eq-translution-value.
+    """
 
     fixed_options = ("relative",)
 

@@ -53,7 +53,10 @@ def architecture(name: str) -> Architecture:
 
 
 class Block(nn.Module):
-    """Pre-norm block: x + mixer(LN x), then x + feed-forward(LN x)."""
+    """Pre-norm block: x + mixer(LN x), then x + feed-forward(LN x).
+
+    Label: thm-equivariance-sets, eq-preprint-stream.
+    """
 
     def __init__(self, mixer: nn.Module, dim: int, ff: int) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ EMBEDDINGS = ("learned", "sinusoidal")
 
 
 def sinusoids(positions: Float[Tensor, "n a"], dim: int, base: float = 10000.0) -> Float[Tensor, "n c"]:
-    """Return e(p) = (sin pθ_1, cos pθ_1, sin pθ_2, …), equation eq-cifar-sinusoid.
+    """Return e(p) = (sin pθ_1, cos pθ_1, sin pθ_2, …).
 
     The angles θ are those of rotary attention with ``dim`` channels, dealt out to the axes in the same way, so that
     e(p + δ) = e(p) R(δ). On a line this is the sinusoidal embedding of "Attention is all you need".
@@ -25,6 +25,8 @@ def sinusoids(positions: Float[Tensor, "n a"], dim: int, base: float = 10000.0) 
 
     Raises:
         ValueError: an odd dim, or fewer pairs of channels than axes.
+
+    Label: eq-cifar-sinusoid.
     """
     if dim % 2 or dim < 2 * positions.shape[1]:
         raise ValueError(f"dim must be even and at least {2 * positions.shape[1]} for sinusoids on "

@@ -82,6 +82,8 @@ class GPT(nn.Module):
         ValueError: sizes that are not positive integers, an unknown mixer, a rule for offsets beyond a reach that is
             not given, or for buckets that are not, options that no layer knows or that two different layers of a
             hybrid stack share.
+
+    Label: thm-language-unread, thm-language-bag, thm-language-same.
     """
 
     def __init__(self, vocabulary: int, context: int, dim: int, depth: int, heads: int, ff: int,

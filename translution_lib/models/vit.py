@@ -106,6 +106,9 @@ class ViT(nn.Module):
             is added, offsets to clip where relations are pairs, offsets to clip and to put in buckets, a rule for
             buckets where there are none, a place for CLS where there is none, options that no layer knows or that
             two different layers of a hybrid stack share.
+
+    Label: thm-equivariance-patches, thm-static-last, thm-preprint-last, thm-preprint-blind, thm-performers-bag,
+    thm-cifar-symmetry.
     """
 
     def __init__(self, image_size: int, patch_size: int, channels: int, classes: int, dim: int, depth: int, heads: int,

@@ -12,6 +12,8 @@ class Absolute(Encoding):
     """x + e: a learned vector for every token, shape (n, dim), is added to the input of the layer.
 
     The models add theirs once, before the first layer.
+
+    Label: eq-attention-absolute.
     """
 
     position: nn.Parameter

@@ -32,6 +32,8 @@ class PositionalGate(Encoding):
 
     Raises:
         ValueError: an unknown form, a locality that is not a number ≥ 0; for a layer, a table without offsets.
+
+    Label: eq-scalars-gate, eq-scalars-centre, thm-scalars-neighbour, thm-scalars-distance, thm-scalars-gate.
     """
 
     position_weight: nn.Parameter

@@ -33,6 +33,8 @@ class Rotary(Encoding):
     Raises:
         ValueError: unknown options; for a layer, a table without a grid, an odd head dimension, fewer pairs of channels
             than axes.
+
+    Label: eq-rotations-score, thm-rotations-cls, thm-rotations-translution, thm-rotations-limits.
     """
 
     cos: Tensor

@@ -33,6 +33,8 @@ class ScalarBias(Encoding):
     Raises:
         ValueError: an unknown bias, a window for another bias than "table"; for a layer, a table without offsets, "t5"
             in several dimensions, or buckets that do not fit.
+
+    Label: eq-scalars-bias, thm-scalars-ratio, thm-scalars-limit, thm-cifar-window.
     """
 
     table: nn.Parameter | None
@@ -97,6 +99,8 @@ def alibi_slopes(heads: int) -> Float[Tensor, "h"]:
     """Return ALiBi's slopes: 2^(−8k/h) for k = 1 … h where h is a power of two.
 
     For another h: the slopes of the power of two below, then every other slope of the power above.
+
+    Label: eq-scalars-alibi.
     """
     check_sizes(heads=heads)
     power = 2 ** (heads.bit_length() - 1)

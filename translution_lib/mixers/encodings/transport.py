@@ -51,6 +51,9 @@ class Transport(Encoding):
     Raises:
         ValueError: a table without a grid, an odd head dimension, fewer pairs of channels than axes, "blocks4" with a
             head dimension that is no multiple of four, unknown options.
+
+    Label: thm-riemann-gate, eq-riemann-appendix, thm-riemann-rope, thm-riemann-temperature, thm-riemann-only,
+    thm-riemann-value, eq-cifar-general, thm-cifar-temperature, thm-cifar-reflection.
     """
 
     like: Tensor

@@ -28,6 +28,9 @@ class Vectors(Encoding):
 
     Raises:
         ValueError: unknown sides; for a layer, a table without offsets, a clip that is not an integer ≥ 0.
+
+    Label: eq-vectors-definition, eq-vectors-split, eq-vectors-fast, eq-vectors-form, thm-vectors-parity,
+    thm-vectors-contained, thm-vectors-content, thm-vectors-convolution.
     """
 
     key_vector: nn.Parameter | None
