@@ -19,8 +19,9 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
   "$$p" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1 && { command -v "$$p"; break; }; done)
 JOBS ?= 2
 SHAPES := --jaxtyping-packages=translution_lib,translution_runs,translution_book,beartype.beartype
-# It watches every operation of a training step, which takes minutes when each call's shapes are checked as well.
-COUNTS := tests/cost/test_memory.py
+# One watches every operation of a training step, which takes minutes when each call's shapes are checked as well; a
+# compiler cannot trace what checks them.
+COUNTS := tests/cost/test_memory.py tests/unit/test_one_graph.py
 CHAPTER_NOTEBOOKS = $(shell find book -name '*.ipynb' -not -path '*/.ipynb_checkpoints/*' | sort)
 
 # One thread a process: the same numbers everywhere, and no fight between parallel tests.
@@ -44,7 +45,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 unit: $(STAMP)
-	$(BIN)/pytest tests translution_lib notebooks/translution_runs book/translution_book --doctest-modules -n $(JOBS) --dist loadgroup $(SHAPES) --ignore=tests/book/built --ignore=$(COUNTS)
+	$(BIN)/pytest tests translution_lib notebooks/translution_runs book/translution_book --doctest-modules -n $(JOBS) --dist loadgroup $(SHAPES) --ignore=tests/book/built $(COUNTS:%=--ignore=%)
 	$(BIN)/pytest $(COUNTS) -n $(JOBS)
 
 notebooks: $(STAMP)
@@ -60,7 +61,7 @@ quick: $(STAMP)
 	$(BIN)/pytest tests/unit tests/identities -n $(JOBS) -m "not slow" -q
 
 nightly: $(STAMP)
-	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest tests/unit tests/identities tests/cost -n $(JOBS) --ignore=$(COUNTS)
+	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest tests/unit tests/identities tests/cost -n $(JOBS) $(COUNTS:%=--ignore=%)
 	$(BIN)/translution repeat
 
 test: lint unit notebooks built

@@ -199,21 +199,6 @@ def test_compiled_layer_is_equal(plain_types, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("masked", [False, True])
-def test_a_layer_is_one_graph(plain_types, name, masked):
-    """Nothing in a forward pass stops a compiler, with and without a mask of the samples; gradients are equal."""
-    layer = build(name)
-    x = torch.randn(2, layer.relations.n, DIM, dtype=F64, requires_grad=True)
-    mask = (torch.arange(x.shape[1]) < torch.tensor([[4], [9]]),) if masked else ()
-    torch.compiler.reset()
-    inputs, compiled = [x, *layer.parameters()], torch.compile(layer, backend="eager", fullgraph=True)
-    y = compiled(x, *mask)
-    torch.testing.assert_close(y, layer(x, *mask))
-    for a, b in zip(gradients(y, inputs), gradients(layer(x, *mask), inputs), strict=True):
-        torch.testing.assert_close(a, b)
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_dropout_of_outputs(name):
     if name == "convolution":
         return

@@ -86,7 +86,7 @@ def test_two_parts_by_hand():
     assert_close(layer(x)[0], layer.output(a.softmax(1) @ v))
 
 
-def test_a_part_is_not_shared():
+def test_a_part_is_not_shared(plain_types):
     """One description serves many layers, each of which draws its own parameters."""
     part = ScalarBias()
     one, two = (Attention(offsets(3), 4, 2, [part]) for _ in range(2))

@@ -39,7 +39,7 @@ def apart(run: Run, x: Float[Tensor, "b n c"], table: Bool[Tensor, "n n"] | None
     return y.masked_fill((silent if mask.ndim == 3 else silent | ~mask)[..., None], 0)
 
 
-def finite_or_nan(run: Run, x: Float[Tensor, "b n c"], allowed: Bool[Tensor, "*b n n"]) -> Float[Tensor, "b n e"]:
+def finite_or_nan(run: Run, x: Float[Tensor, "b n c"], allowed: Bool[Tensor, "*b _ n"]) -> Float[Tensor, "b n e"]:
     """Run a layer on the finite tokens; what may attend to another one becomes NaN."""
     spoilt = ~x.isfinite().all(-1)
     y = run(x.masked_fill(spoilt[..., None], 0), None)

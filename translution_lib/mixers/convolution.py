@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import prod
 
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from translution_lib.functional.checks import check_sizes, check_tokens
@@ -48,7 +48,7 @@ class Convolution(nn.Module):
         self.kernel = nn.Parameter(uniform((*sides, dim, dim), linear_bound(fan_in)))
         self.output = nn.Linear(dim, dim) if output else nn.Identity()
 
-    def forward(self, x: Float[Tensor, "b n c"], mask: Bool[Tensor, "b n"] | None = None) -> Float[Tensor, "b n c"]:
+    def forward(self, x: Float[Tensor, "b n c"], mask: Tensor | None = None) -> Float[Tensor, "b n c"]:
         """Sum over the taps: f'_p = Σ_κ f_{p+κ} K[κ]; causal: κ = −(k−1) … 0.
 
         ``mask`` is True where a token exists: the others count as zero, as those outside the grid, and become zero.
