@@ -1,4 +1,4 @@
-"""Mixers by name: what makes a layer from a table, a width, heads, and options."""
+"""Mixers by name: what makes a layer from a table, a width, heads, and options. Chapter "Add your own encoding"."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
