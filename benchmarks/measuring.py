@@ -8,7 +8,6 @@ process of its own for each would spend seconds on starting.
 
 import argparse
 import gc
-import json
 import multiprocessing
 import os
 import sys
@@ -24,7 +23,7 @@ import torch
 from system_memory import memory_available
 from tqdm import tqdm
 from translution_runs.environment import commit, processor, versions
-from translution_runs.files import write_atomically
+from translution_runs.files import write_json
 
 from translution_lib import Translution, offsets
 from translution_lib.functional import grouped
@@ -83,9 +82,7 @@ def main(name: str, p: argparse.ArgumentParser, tasks: Callable, measure: Callab
 def write(record: dict, path: Path | None) -> None:
     """Write what is measured so far: whole, or not at all."""
     if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
-        write_atomically(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+        write_json(path, record)
 
 
 def device_name(device: str) -> str:

@@ -1,8 +1,10 @@
 """Files that are whole or absent."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -20,6 +22,13 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         partial.unlink(missing_ok=True)
         raise
     synchronise(path.parent)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write `content` as indented JSON, whole or not at all; the folder is made if it is not there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    write_atomically(path, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 def lock_file(folder: Path, name: str) -> Path:

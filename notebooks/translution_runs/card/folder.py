@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from translution_runs.files import write_atomically
+from translution_runs.files import write_json
 
 SESSION, BENCHMARKS, LOG = "card.json", "benchmarks.jsonl", "log.txt"
 RECORDS = ("image-classification.jsonl", "language-modelling.jsonl")
@@ -45,8 +45,7 @@ class Folder:
         """Add facts to `card.json`."""
         self.session.update(facts)
         self.session["sha256"] = seal(self.session)
-        text = json.dumps(self.session, indent=1, ensure_ascii=False) + "\n"
-        write_atomically(self.path / SESSION, lambda partial: partial.write_text(text, encoding="utf-8"))
+        write_json(self.path / SESSION, self.session)
 
     def add(self, name: str, line: str) -> None:
         """Add a line to a file, on the disk before this returns.

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from translution_runs import environment
 from translution_runs.card.folder import BENCHMARKS, RECORDS, SESSION, lines, read_session
-from translution_runs.files import write_atomically
+from translution_runs.files import write_json
 from translution_runs.grids.gathering import gather
 from translution_runs.kinds import kind_named
 from translution_runs.records import Record
@@ -151,10 +151,3 @@ def digest_of(commit: str) -> str:
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             files |= {one.name: content.read() for one in archive if (content := archive.extractfile(one)) is not None}
     return environment.digest_of_files(files)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write a file whole, or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    write_atomically(path, lambda partial: partial.write_text(text, encoding="utf-8"))

@@ -225,7 +225,8 @@ class Session:
         new = [config for config in configs if predict.key(config) not in self.rates]
         if new:
             self.rates |= predict.measured(new, max(1.0, min(PROBE_SECONDS, self.left / 4)))
-        known = {predict.key(config): predict.operations_of_an_example(config) for config in configs}
+        models = {predict.key(config): config for config in configs}
+        known = {key: predict.operations_of_an_example(config) for key, config in models.items()}
         return [(config, predict.seconds_of(config, self.rates, known)) for config in configs]
 
     def finished(self, done: Done) -> None:
