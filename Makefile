@@ -45,7 +45,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 unit: $(STAMP)
-	$(BIN)/pytest tests translution_lib notebooks/translution_runs book/translution_book --doctest-modules -n $(JOBS) --dist loadgroup $(SHAPES) --ignore=tests/book/built $(COUNTS:%=--ignore=%)
+	$(BIN)/pytest tests translution_lib notebooks/translution_runs book/translution_book --doctest-modules -n $(JOBS) --dist loadfile --no-loadscope-reorder $(SHAPES) --ignore=tests/book/built $(COUNTS:%=--ignore=%)
 	$(BIN)/pytest $(COUNTS) -n $(JOBS)
 
 notebooks: $(STAMP)

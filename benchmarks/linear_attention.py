@@ -3,10 +3,10 @@
     python benchmarks/linear_attention.py --write results/benchmarks/linear-attention.json
     python benchmarks/linear_attention.py --causal --write results/benchmarks/linear-attention-causal.json
 
-All layers have 4 heads of 32 channels, as half of the heads of seed 002 have, and read one text. "performer" is the
-library's default, with d·ln d positive features; "softmax" is self-attention through torch's fused kernel, "tables"
-the same with its n × n weights. At the smallest length the Performer also runs as its definition, and the forms of both
-are compared first. The exponent is the slope of a straight line through the logarithms.
+All layers have 4 heads of 32 channels, as half of the heads of Horn et al. (2021) have, and read one text. "performer"
+is the library's default, with d·ln d positive features; "softmax" is self-attention through torch's fused kernel,
+"tables" the same with its n × n weights. At the smallest length the Performer also runs as its definition, and the
+forms of both are compared first. The exponent is the slope of a straight line through the logarithms.
 """
 
 from contextlib import nullcontext

@@ -2,10 +2,10 @@
 
     python benchmarks/relative_performer.py --write results/benchmarks/relative-performer.json
 
-A head weighs the keys by their L1 distance from the query, clipped at k = 6: half of the heads of seed 002, 4 of 32
-channels, read 32 × 32 pixels and a CLS token. "unfold" copies out the square of (2k − 1)² values around each pixel, as
-the seed's formula does; "literal" has one number per pair; "fast" is the library's. The part "heads" starts from
-queries, position vectors and values, and makes the random features; the part "sums" starts from the kernel values.
+A head weighs the keys by their L1 distance from the query, clipped at k = 6: half of the heads of Horn et al. (2021), 4
+of 32 channels, read 32 × 32 pixels and a CLS token. "unfold" copies out the square of (2k − 1)² values around each
+pixel, as the paper's formula does; "literal" has one number per pair; "fast" is the library's. The part "heads" starts
+from queries, position vectors and values, and makes the random features; the part "sums" starts from the kernel values.
 The results of the forms are compared first. The exponent, of one image at a time, is the slope of a straight line
 through the logarithms.
 """

@@ -2,7 +2,7 @@
 
 Every operator of the book treats an ordered pair (query i, key j) through the parameters of its *relation*. A table of
 relation ids says which pairs share. Self-attention has one relation, a convolution one per tap, Translution one per
-offset. Source: chapter "Relations"; seed 000, sections 3.3, 3.4, 4.1.3 and appendices C and H.
+offset. Source: chapter "Relations"; the Translution paper, sections 3.3, 3.4, 4.1.3 and appendices C and H.
 """
 
 import math
@@ -220,15 +220,15 @@ class Relations:
 
 def offsets(shape: int | Sequence[int], *, cls: bool = False, causal: bool = False, window: int | None = None,
             clip: int | None = None) -> Relations:
-    """One relation per offset δ = p_i − p_j on a grid: the table of Translution (seed 000, eq. (1)).
+    """One relation per offset δ = p_i − p_j on a grid: the table of Translution, the paper's eq. (1).
 
     Offsets are numbered in row-major order of δ, each axis ascending from −(size − 1).
 
     Args:
         shape: side lengths of the grid, any number of dimensions; an integer means one dimension.
         cls: put a CLS token first. Three ids follow the offsets: CLS to itself, CLS reading an image token (i = CLS),
-            an image token reading CLS (j = CLS) (seed 000, appendix H).
-        causal: one dimension only: ids are δ = 0 … size − 1 and pairs with j > i are masked (seed 000, appendix C).
+            an image token reading CLS (j = CLS), as in the paper's appendix H.
+        causal: one dimension only: ids are δ = 0 … size − 1 and pairs with j > i are masked (appendix C).
         window: mask pairs with max|δ| > window. The CLS token is never masked.
         clip: clamp every component of δ to [−clip, clip], so that far offsets share one relation per direction.
 
@@ -268,7 +268,7 @@ def _offsets_at(places: Tensor, sides: tuple[int, ...], cls: bool, causal: bool,
 
 
 def pairs(n: int) -> Relations:
-    """One relation per ordered pair of n tokens: id = i·n + j (the "absolute" ablation, seed 000, Table 5)."""
+    """One relation per ordered pair of n tokens: id = i·n + j (Table 5's "absolute" ablation)."""
     n = _positive("n", n)
     return Relations(torch.arange(n * n, device="cpu").view(n, n), n * n, tuple(product(range(n), repeat=2)))
 

@@ -1,8 +1,8 @@
 """Relations that share parameters: offsets merged by a rule, so that far ones need no matrices of their own.
 
 A rule gives every offset δ a group; offsets of one group become one relation. A clipped table (``offsets(clip=)``) is
-one rule, T5's logarithmic buckets are another. Source: seed 000, section 3.4 ("certain relative positions may share the
-same parameter"); chapter "Sharing far offsets".
+one rule, T5's logarithmic buckets are another. Source: the Translution paper, section 3.4 ("certain relative positions
+may share the same parameter"); chapter "Sharing far offsets".
 """
 
 import math

@@ -1,8 +1,8 @@
 """Why a network trained on centred digits fails on moved ones: test images sorted by where they stand.
 
 Three things change when a digit leaves the place that it was trained at: its *phase* (where the edges of the patches
-cut it), the *offsets* between its patches and all others, and its distance from the *border*. Source: seed 000,
-section 4.1.1, which names the second; chapter "Static and dynamic MNIST", which separates the three.
+cut it), the *offsets* between its patches and all others, and its distance from the *border*. Source: the Translution
+paper, section 4.1.1, which names the second; chapter "Static and dynamic MNIST", which separates the three.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,5 @@
-"""The cells of the papers' tables. Source: seed 000, Tables 2–8, 10, 11; seed 002, Table 1; seed 003, Table 1.
+"""The cells of the papers' tables. Source: the Translution paper, Tables 2–8, 10, 11; Horn et al. (2021), Table 1; the
+RiemannFormer paper, Table 1.
 
 Chapter "The ledger".
 """
@@ -15,7 +16,7 @@ class Cell:
     """One printed number.
 
     Attributes:
-        seed: the paper, "000", "002" or "003".
+        paper: whose table it is, "translution", "performers" or "riemannformer".
         table: its table's number.
         subject: the architecture, such as "ViT-A/56" or "GPT-A-160", or the data set.
         method: the row's method.
@@ -26,7 +27,7 @@ class Cell:
         note: a remark on reading the cell.
     """
 
-    seed: str
+    paper: str
     table: int
     subject: str
     method: str
@@ -56,20 +57,21 @@ class Cell:
         return self.table, self.subject, self.method, self.variant, self.metric
 
 
-def cells(seed: str = "000", table: int | None = None, metric: str | None = None) -> list[Cell]:
+def cells(paper: str = "translution", table: int | None = None, metric: str | None = None) -> list[Cell]:
     """Return the printed cells of a paper in the order of its tables, of one table and one metric if these are given.
 
     Raises:
         ValueError: a paper, table or metric that is not there.
     """
-    found = [c for c in _all() if c.seed == seed and table in (None, c.table) and metric in (None, c.metric)]
+    found = [c for c in _all() if c.paper == paper and table in (None, c.table) and metric in (None, c.metric)]
     if not found:
-        raise ValueError(f"no cells of seed={seed!r}, table={table!r}, metric={metric!r}")
+        raise ValueError(f"no cells of paper={paper!r}, table={table!r}, metric={metric!r}")
     return found
 
 
 @cache
 def _all() -> tuple[Cell, ...]:
     with files("translution_runs").joinpath("paper_tables.csv").open(encoding="utf-8") as file:
-        return tuple(Cell(row["seed"], int(row["table"]), row["architecture_or_dataset"], row["method"], row["variant"],
-                          row["metric"], row["printed"], row["unit"], row["note"]) for row in csv.DictReader(file))
+        return tuple(Cell(row["paper"], int(row["table"]), row["architecture_or_dataset"], row["method"],
+                          row["variant"], row["metric"], row["printed"], row["unit"], row["note"])
+                     for row in csv.DictReader(file))

@@ -1,4 +1,5 @@
-"""Accuracy under horizontal shifts: test images of one class or of all, moved pixel by pixel (seed 002, Figure 1).
+"""Accuracy under horizontal shifts: test images of one class or of all, moved pixel by pixel (Horn et al. (2021),
+Figure 1).
 
 Only images that keep all their ink at every shift take part, so that each shift is judged on the same images, whole.
 """

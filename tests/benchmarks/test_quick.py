@@ -12,7 +12,6 @@ import pytest
 
 from translution_lib.functional import compiled
 
-pytestmark = pytest.mark.xdist_group("benchmarks")
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = os.pathsep.join(map(str, (ROOT, ROOT / "notebooks", ROOT / "book")))
 KINDS = {

@@ -14,7 +14,7 @@ fvcore = pytest.importorskip("fvcore.nn")
 
 
 class AllTokensNormalised(ViT):
-    """The seed's model normalises every token before it reads the CLS token."""
+    """The paper's model normalises every token before it reads the CLS token."""
 
     def forward(self, images):
         return self.head(self.norm(self.blocks(self.tokens(images)))[:, 0])

@@ -19,7 +19,6 @@ from translution_runs.card.session import Session
 
 from tests.experiments.forge import wait_until
 
-pytestmark = pytest.mark.xdist_group("card")  # they share one rehearsal
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = os.pathsep.join(map(str, (ROOT, ROOT / "notebooks", ROOT / "book")))
 RECORDS = "image-classification.jsonl"
@@ -34,7 +33,7 @@ runs:
 GRID = """
 name: few
 title: Few
-seed: "000"
+paper: translution
 experiment: image-classification
 common: {train_samples: 64, test_samples: 16, batch_size: 8, threads: 1, canvas: 16, patch_size: 8, depth: 1, dim: 8,
          ff: 16, epochs: 2, train_placement: static}

@@ -21,7 +21,7 @@ SOURCES = os.pathsep.join(map(str, (ROOT, ROOT / "notebooks", ROOT / "book")))
 GRID = """
 name: quick
 title: Quick
-seed: "000"
+paper: translution
 table: 2
 experiment: image-classification
 common: {train_samples: 32, test_samples: 16, batch_size: 16, threads: 1, canvas: 16, patch_size: 8, depth: 1, dim: 8,

@@ -16,7 +16,7 @@ from tests.experiments.forge import wait_until
 TABLE = """
 name: {name}
 title: A table
-seed: "000"
+paper: translution
 experiment: image-classification
 common: {{canvas: 16, patch_size: 8, depth: 1, dim: 8}}
 seeds: [0, 1, 2]

@@ -36,7 +36,7 @@ TINY = {"epochs": 1, "train_samples": 48, "test_samples": 24, "batch_size": 16, 
 SMALL = """
 name: small
 title: A small table
-seed: "000"
+paper: translution
 table: 2
 experiment: image-classification
 common: {epochs: 1, train_samples: 48, test_samples: 24, threads: 1, canvas: 16, patch_size: 8, depth: 1, dim: 8,
@@ -94,13 +94,13 @@ def test_every_grid_has_runs_in_every_profile_and_printed_cells_that_exist(name,
 @pytest.mark.parametrize("name", ["table-2", "table-5", "table-10"])
 def test_the_rows_are_those_of_the_printed_table_and_the_models_have_its_sizes(name):
     grid = stored(name, "paper")
-    lines = {(c.subject, c.method, c.variant) for c in facts.cells("000", int(name.removeprefix("table-")))}
+    lines = {(c.subject, c.method, c.variant) for c in facts.cells("translution", int(name.removeprefix("table-")))}
     assert {(r.printed.architecture, r.printed.method, r.printed.variant) for r in grid.rows.values()} == lines
     for row in grid.rows.values():
         config = row.cells["static → static"][0]
         with torch.device("meta"):
             model = build_model(config)
-        of = {(c.subject, c.method, c.variant): c for c in facts.cells("000", grid.file.table, "parameters")}
+        of = {(c.subject, c.method, c.variant): c for c in facts.cells("translution", grid.file.table, "parameters")}
         line = (row.printed.architecture, row.printed.method, row.printed.variant)
         if line in of:
             assert cost.parameters(model) == facts.recount(of[line]).value
@@ -109,7 +109,7 @@ def test_the_rows_are_those_of_the_printed_table_and_the_models_have_its_sizes(n
 
 def test_the_nine_methods_are_those_of_table_4():
     grid = stored("table-4", "cpu")
-    printed = facts.cells("000", 4, "parameters")
+    printed = facts.cells("translution", 4, "parameters")
     assert [row.printed.method for row in grid.rows.values()] == [cell.method for cell in printed]
     for row, cell in zip(grid.rows.values(), printed, strict=True):
         mixer, = {config.mixer for config in row.cells["dynamic → dynamic"]}
@@ -128,13 +128,16 @@ def test_the_four_performers_have_the_sizes_of_the_papers_appendix():
         assert config.canvas == config.image_size == 32 and config.patch_size == 1
 
 
+PRINTED = ("translution", "performers", "riemannformer")
+
+
 def test_every_printed_accuracy_and_perplexity_has_runs_that_repeat_it():
     """All tables of all sources, at the paper's size; parameters and operations are counted, not run."""
     grids = [stored(name, "paper") for name in FILES]
     cells = [grid.printed(row, heading) for grid in grids for row in grid.rows.values()
              for heading, column in grid.file.columns.items() if column.evaluation]
-    repeated = {(cell.seed, *cell.key) for cell in cells if cell is not None}
-    wanted = {(cell.seed, *cell.key) for seed in ("000", "002", "003") for cell in facts.cells(seed)
+    repeated = {(cell.paper, *cell.key) for cell in cells if cell is not None}
+    wanted = {(cell.paper, *cell.key) for paper in PRINTED for cell in facts.cells(paper)
               if cell.metric not in ("parameters", "flops", "status")}
     assert repeated == wanted and len(wanted) == 199
 
@@ -143,7 +146,7 @@ def test_every_accuracy_of_the_relative_performers_table_has_its_place():
     grid = stored("performers-table-1", "paper")
     cells = [grid.printed(row, heading) for row in grid.rows.values() for heading in grid.file.columns]
     places = [cell.key for cell in cells if cell is not None]
-    assert sorted(places) == sorted(cell.key for cell in facts.cells("002", 1, "top1")) and len(places) == 27
+    assert sorted(places) == sorted(cell.key for cell in facts.cells("performers", 1, "top1")) and len(places) == 27
     without = stored("performers-table-1", "cpu")
     shown = [column.evaluation for column in without.file.columns.values() if column.subject]
     assert shown == ["static", None, "static"]
@@ -151,7 +154,7 @@ def test_every_accuracy_of_the_relative_performers_table_has_its_place():
 
 
 def test_the_networks_of_the_table_have_the_printed_sizes():
-    printed = {cell.method: cell for cell in facts.cells("002", 1, "parameters")}
+    printed = {cell.method: cell for cell in facts.cells("performers", 1, "parameters")}
     for name, data in [("AlexNet", "CIFAR-10"), ("VGG-16", "MNIST"), ("VGG-16", "CIFAR-10"), ("ResNet-18", "MNIST")]:
         config = stored("performers-table-1", "paper").rows[name].cells[data][0]
         count = cost.count_parameters(model_without_numbers(config))
@@ -197,7 +200,7 @@ def test_what_is_more_particular_holds(small):
 
 def test_a_file_like_another_takes_what_it_does_not_say(small):
     small.with_name("other.yaml").write_text(
-        "name: other\ntitle: Another\nseed: '000'\nexperiment: image-classification\nlike: small\n"
+        "name: other\ntitle: Another\npaper: translution\nexperiment: image-classification\nlike: small\n"
         "rows:\n  only: {mixer: rotary}\nprofiles:\n  cpu: {common: {dim: 16}, seeds: [5]}\n")
     first, second = read_grid(small.with_name("other.yaml"), "smoke"), read_grid(small.with_name("other.yaml"), "cpu")
     assert list(first.rows) == ["only"] and {config.seed for config in first.runs} == {0}

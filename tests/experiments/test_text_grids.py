@@ -27,7 +27,7 @@ def stored(name, profile):
 @pytest.mark.parametrize("number", [7, 8])
 def test_the_rows_are_those_of_the_printed_table_and_the_models_have_its_sizes(number):
     grid = stored(f"table-{number}", "paper")
-    printed = {(c.subject, c.method, c.variant): c for c in facts.cells("000", number, "parameters")}
+    printed = {(c.subject, c.method, c.variant): c for c in facts.cells("translution", number, "parameters")}
     assert {(r.printed.architecture, r.printed.method, r.printed.variant) for r in grid.rows.values()} == set(printed)
     for row in grid.rows.values():
         config = row.cells["perplexity"][0]
@@ -102,7 +102,7 @@ def test_changes_are_read_in_the_types_of_the_kind():
 def test_the_ledger_decides_about_a_perplexity_by_runs_of_the_papers_profile(measured, tmp_path, shift, expected):
     """Records that never were: three seeds around the printed number."""
     record, grid = status(measured[0].runs[0], measured[1]).record, stored("table-8", "paper")
-    cell = next(c for c in facts.cells("000", 8, "perplexity") if c.method == "translution")
+    cell = next(c for c in facts.cells("translution", 8, "perplexity") if c.method == "translution")
     assert numbers.number_row(cell, ledger.Runs(FOLDER, tmp_path)).status == "not yet run"
     (tmp_path / "language-modelling").mkdir()
     for config, value in zip(grid.rows["translution"].cells["perplexity"], (56.2, 56.3, 56.4), strict=True):

@@ -17,7 +17,6 @@ TINY = {"canvas": 8, "patch_size": 4, "dim": 8, "depth": 1, "heads": 1, "ff": 8,
         "train_samples": 64, "test_samples": 20, "test_placements": "static"}
 TEXT = {"context": 8, "depth": 1, "dim": 8, "heads": 1, "ff": 8, "epochs": 1, "steps": 2, "batch_size": 8,
         "test_tokens": 2_049}
-pytestmark = pytest.mark.xdist_group("together")
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = os.pathsep.join(map(str, (ROOT, ROOT / "notebooks", ROOT / "book")))
 SOON = 60.0  # seconds until something must have happened, on a machine with much else to do

@@ -1,4 +1,4 @@
-"""What the texts of seeds 002 and 003 say about their tables, against the tables."""
+"""What the texts of Horn et al. (2021) and of RiemannFormer say about their tables, against the tables."""
 
 from decimal import Decimal
 
@@ -29,20 +29,20 @@ def test_differences_by_hand(claim):
 
 
 def test_a_statement_may_hold():
-    claim = facts.Claim("002", "digits: strategy 1 is level with Absolute", 0, 0,
+    claim = facts.Claim("performers", "digits: strategy 1 is level with Absolute", 0, 0,
                         (("MNIST", "Performer, strategy 1", "Performer, absolute"),))
     assert claim.holds and claim.outside == {}
 
 
 def test_every_row_exists():
-    rows = {(cell.subject, cell.method) for cell in facts.cells("002", 1, "top1")}
+    rows = {(cell.subject, cell.method) for cell in facts.cells("performers", 1, "top1")}
     for claim in facts.CLAIMS:
         for data, row, other in claim.pairs:
             assert {(data, row), (data, other)} <= rows
 
 
 def test_locality_focusing_alone_is_above_rope_on_one_of_two_sets():
-    top = {(cell.subject, cell.method): Decimal(cell.printed) for cell in facts.cells("003", 1, "top1")}
+    top = {(cell.subject, cell.method): Decimal(cell.printed) for cell in facts.cells("riemannformer", 1, "top1")}
     lead = {data: top[data, "locality focusing only"] - top[data, "RoPE"] for data in ("CIFAR-10", "CIFAR-100")}
     assert lead == {"CIFAR-10": Decimal("-0.61"), "CIFAR-100": Decimal("0.64")}
     assert all(top[data, "locality focusing only"] > top[data, "sinusoidal"] for data in lead)

@@ -20,11 +20,11 @@ from translution_runs.records import DataSource, Evaluation, Record, TextEvaluat
 import translution_lib
 
 ROOT = Path(__file__).resolve().parents[2]
-GRIDS, CELLS = ROOT / "notebooks" / "grids", [c for s in numbers.PRINTED_SEEDS for c in facts.cells(s)]
+GRIDS, CELLS = ROOT / "notebooks" / "grids", [c for s in numbers.PRINTED_PAPERS for c in facts.cells(s)]
 SMALL = """
 name: small
 title: A small table
-seed: "000"
+paper: translution
 table: 2
 experiment: image-classification
 common: {epochs: 1, train_samples: 48, test_samples: 1000, threads: 1, canvas: 16, patch_size: 8, depth: 1, dim: 8,
@@ -39,7 +39,8 @@ profiles:
   cpu: {common: {epochs: 2}, differs: two epochs}
   paper: {differs: nothing}
 """
-PLAIN, RELATIVE = ([c for c in facts.cells("000", 2, "top1 dynamic->dynamic") if c.key[1:3] == ("ViT-A/12", m)][0]
+MOVING = facts.cells("translution", 2, "top1 dynamic->dynamic")
+PLAIN, RELATIVE = (next(c for c in MOVING if c.key[1:3] == ("ViT-A/12", m))
                    for m in ("self-attention", "translution"))  # printed: 92.64 and 97.35
 
 
@@ -95,11 +96,11 @@ def test_every_printed_cell_has_exactly_one_row(book):
 
 
 def test_counts_are_recomputed(book):
-    for cell in facts.cells("000"):
+    for cell in facts.cells("translution"):
         if cell.metric in ("parameters", "flops"):
             expected = "contradicted" if cell.key in facts.ERRATA else "recomputed"
             assert book[numbers.name(cell)].status == expected, cell
-    counts = {c.method: book[numbers.name(c)].status for c in facts.cells("002", 1, "parameters")}
+    counts = {c.method: book[numbers.name(c)].status for c in facts.cells("performers", 1, "parameters")}
     assert [m for m, status in counts.items() if status != "recomputed"] == ["Linformer", "Routing Transformer"]
 
 
@@ -121,14 +122,18 @@ def test_nothing_is_reproduced_without_a_run_and_nothing_measured_is_decided_wit
 
 def test_the_headlines(book):
     """What the errata prove has to come out of the checks."""
-    said = {"000-contains-convolution": "reproduced", "000-box": "contradicted", "000-matrices": "recomputed",
-            "000-same-computation": "contradicted", "000-lor-costs-more": "contradicted", "001-sets": "contradicted",
-            "002-lemma-if": "reproduced", "002-lemma-only-if": "contradicted", "002-cnns": "contradicted",
-            "003-rope": "reproduced", "003-curved": "contradicted", "004-window-sum": "contradicted",
-            "000-table-3-vit-b-32-translution-parameters": "contradicted",
-            "000-table-3-vit-c-32-translution-status": "cannot be run here"}  # fmt: skip
+    said = {"translution-contains-convolution": "reproduced", "translution-box": "contradicted",
+            "translution-matrices": "recomputed",
+            "translution-same-computation": "contradicted", "translution-lor-costs-more": "contradicted",
+            "preprint-sets": "contradicted",
+            "performers-lemma-if": "reproduced", "performers-lemma-only-if": "contradicted",
+            "performers-cnns": "contradicted",
+            "riemannformer-rope": "reproduced", "riemannformer-curved": "contradicted",
+            "note-window-sum": "contradicted",
+            "translution-table-3-vit-b-32-translution-parameters": "contradicted",
+            "translution-table-3-vit-c-32-translution-status": "cannot be run here"}  # fmt: skip
     assert {name: book[name].status for name in said} == said
-    assert {"000", "001", "002", "003", "004"} == {row.seed for row in book.values()}
+    assert {"translution", "preprint", "performers", "riemannformer", "note"} == {row.paper for row in book.values()}
 
 
 def test_every_check_and_statement_decides_something():
@@ -158,7 +163,7 @@ def measured():
 
 def test_every_claim_of_every_source_has_a_status_and_evidence_that_is_there(measured):
     """What decides is a check, a statement, a count, records that lie in the repository, or a stated reason."""
-    assert {row.seed for row in measured} == set(ledger.SEEDS)
+    assert {row.paper for row in measured} == set(ledger.PAPERS)
     records = {record.name for record in read_records(ROOT / "results")}
     claims = {claim.id: claim for claim in ledger.read_claims()}
     for row in measured:
@@ -190,7 +195,7 @@ def test_perplexities_are_read_from_the_records_of_texts(tmp_path):
         for config, perplexity in zip(grid.rows[row].cells["perplexity"], found, strict=True):
             text(config, perplexity).write(tmp_path / "language-modelling")
     runs = ledger.Runs(GRIDS, tmp_path)
-    of = {c.method: numbers.number_row(c, runs) for c in facts.cells("000", 8, "perplexity")}
+    of = {c.method: numbers.number_row(c, runs) for c in facts.cells("translution", 8, "perplexity")}
     assert of["self-attention, absolute position"].status == "reproduced"  # printed: 60.40
     assert of["translution"].status == "contradicted"  # printed: 56.26
     assert of["rotary (RoFormer)"].status == "not yet run"
@@ -200,7 +205,7 @@ def test_perplexities_are_read_from_the_records_of_texts(tmp_path):
 
 
 def test_a_tampered_check_changes_the_status(monkeypatch):
-    claim = next(c for c in ledger.read_claims() if c.id == "000-contains-convolution")
+    claim = next(c for c in ledger.read_claims() if c.id == "translution-contains-convolution")
     runs = ledger.Runs(GRIDS, ROOT)
     assert claim_row(claim, runs).status == "reproduced"
 
@@ -247,7 +252,7 @@ def test_a_smaller_profile_makes_a_remark_and_no_status(small, relative, words):
     assert row.ruling.remark.startswith("Profile cpu: ") and words in row.ruling.remark
 
 
-ABOVE = {"id": "000-above", "place": "here", "claim": "Translution is better.", "kind": "outcome",
+ABOVE = {"id": "translution-above", "place": "here", "claim": "Translution is better.", "kind": "outcome",
          "runs": {"grid": "small", "all": [{"plus": [["relative", "moved"]], "minus": [["plain", "moved"]]}]}}
 
 
@@ -290,12 +295,12 @@ def test_results_of_the_same_runs_are_subtracted_run_by_run():
     assert others.mean == pytest.approx(5) and others.deviation == pytest.approx(10 * math.sqrt(2))
 
 
-GOOD = {"id": "000-x", "place": "§1", "claim": "Something.", "kind": "theorem", "check": "contains_convolution"}
+GOOD = {"id": "translution-x", "place": "§1", "claim": "Something.", "kind": "theorem", "check": "contains_convolution"}
 BAD = {
     "a typed status": ({"status": "reproduced"}, "status: Extra inputs"),
     "no place": ({"place": ""}, "place: String should have at least 1"),
-    "an unknown seed": ({"id": "007-x"}, "seed must be one of 000, 001, 002, 003, 004, got '007'"),
-    "an id in capitals": ({"id": "000-X"}, "id: String should match"),
+    "an unknown paper": ({"id": "other-x"}, "paper must be one of translution, .*, note, got 'other'"),
+    "an id in capitals": ({"id": "translution-X"}, "id: String should match"),
     "an unknown kind": ({"kind": "rumour"}, "kind must be one of parameters"),
     "an unknown check": ({"check": "it_is_so"}, "check must be one of .* got 'it_is_so'"),
     "an unknown statement": ({"check": None, "printed": "Table 99"}, "printed must be one of .* got 'Table 99'"),
@@ -310,14 +315,16 @@ BAD = {
 def test_a_bad_claim_is_refused_by_its_name(tmp_path, case):
     change, message = BAD[case]
     path = tmp_path / "claims.yaml"
-    path.write_text(yaml.safe_dump([{**GOOD, "id": "000-good"}, {**GOOD, **change}]))
-    with pytest.raises(ValueError, match=f"(?s)claims.yaml: claim '{change.get('id', '000-x')}' is refused.*{message}"):
+    path.write_text(yaml.safe_dump([{**GOOD, "id": "translution-good"}, {**GOOD, **change}]))
+    name = change.get("id", "translution-x")
+    with pytest.raises(ValueError, match=f"(?s)claims.yaml: claim '{name}' is refused.*{message}"):
         ledger.read_claims(path)
 
 
 @pytest.mark.parametrize(("text", "message"), [
     ("", "expected a list of claims"), ("a: 1", "expected a list of claims"), ("- [1, 2", "cannot be read as YAML"),
-    ("- 5", "claim number 1 is refused"), (yaml.safe_dump([GOOD, GOOD]), "id must be given once, got 000-x twice"),
+    ("- 5", "claim number 1 is refused"),
+    (yaml.safe_dump([GOOD, GOOD]), "id must be given once, got translution-x twice"),
 ])  # fmt: skip
 def test_a_file_that_is_no_claims_file_is_refused(tmp_path, text, message):
     (tmp_path / "claims.yaml").write_text(text)
@@ -326,7 +333,7 @@ def test_a_file_that_is_no_claims_file_is_refused(tmp_path, text, message):
 
 
 @pytest.mark.parametrize(("grid", "place", "message"), [
-    ("none", ["plain", "moved"], "claim '000-above': grid must be one of small, got 'none'"),
+    ("none", ["plain", "moved"], "claim 'translution-above': grid must be one of small, got 'none'"),
     ("small", ["best", "moved"], "row of small must be one of plain, relative, got 'best'"),
     ("small", ["plain", "still"], "column of small must be one of moved, got 'still'"),
 ])  # fmt: skip
@@ -338,8 +345,8 @@ def test_a_comparison_of_what_does_not_exist_is_refused(small, grid, place, mess
 
 def test_a_row_that_no_filter_would_find_is_refused():
     with pytest.raises(ValueError, match="claim 'x': status must be one of .* got 'proved'"):
-        ledger.Row("x", "000", "here", "Something.", "theorem", ledger.Ruling("proved", "me"))
-    with pytest.raises(ValueError, match='by must be "seed" or "kind"'):
+        ledger.Row("x", "translution", "here", "Something.", "theorem", ledger.Ruling("proved", "me"))
+    with pytest.raises(ValueError, match='by must be "paper" or "kind"'):
         ledger.tally([], "place")
     with pytest.raises(FileNotFoundError, match="is not a folder"):
         ledger.read_ledger(ROOT, ROOT / "no such folder")
@@ -349,5 +356,5 @@ def test_sentences_keep_the_printed_digits(book):
     for cell in CELLS:
         text = numbers.as_printed(cell)
         assert cell.metric == "status" or Decimal(text) == Decimal(cell.printed)
-    assert "36.40 %" in book["000-table-2-vit-a-12-translution-top1-static-to-dynamic"].claim
-    assert "223.1 M" in book["000-table-3-vit-b-32-translution-parameters"].claim
+    assert "36.40 %" in book["translution-table-2-vit-a-12-translution-top1-static-to-dynamic"].claim
+    assert "223.1 M" in book["translution-table-3-vit-b-32-translution-parameters"].claim

@@ -128,7 +128,7 @@ def test_wilsons_interval_for_fifty_thousand_is_scipys():
 @settings(max_examples=25)
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 5))
 def test_a_queue_settles_at_the_slower_side(a, b, workers):
-    model = facts.config_of(facts.cells("000", 3, "parameters")[0])
+    model = facts.config_of(facts.cells("translution", 3, "parameters")[0])
     ready, done = [], []
     for s in range(400):
         idle, room = ((times[s - k] if s >= k else 0) for times, k in ((ready, workers), (done, 2 * workers)))
@@ -142,12 +142,12 @@ def test_a_queue_settles_at_the_slower_side(a, b, workers):
 @pytest.mark.parametrize("wrong", [dict(rate=0.0, reading=1.0), dict(rate=1.0, reading=-1.0)])
 def test_a_rate_that_is_not_positive_is_refused(wrong):
     with pytest.raises(ValueError, match="expected a finite number above 0"):
-        pictures_per_second(**wrong, model=facts.config_of(facts.cells("000", 3, "parameters")[0]))
+        pictures_per_second(**wrong, model=facts.config_of(facts.cells("translution", 3, "parameters")[0]))
 
 
 def test_the_grid_has_every_line_of_table_3_and_its_models():
     grid = read_grid("table-3", "paper")
-    cells = {(c.subject, c.method): c for c in facts.cells("000", 3) if c.metric in ("parameters", "status")}
+    cells = {(c.subject, c.method): c for c in facts.cells("translution", 3) if c.metric in ("parameters", "status")}
     assert len(cells) == len(grid.rows) == 27
     found = {}
     for row in grid.rows.values():

@@ -70,7 +70,7 @@ def test_every_status_lies_on_one_side():
     listed = [status for statuses in ledger.SIDES.values() for status in statuses]
     assert sorted(listed) == sorted(STATUSES)
     for status in STATUSES:
-        row = ledger.Row("000-x", "000", "here", "Something.", "theorem", ledger.Ruling(status, "a test"))
+        row = ledger.Row("note-x", "note", "here", "Something.", "theorem", ledger.Ruling(status, "a test"))
         assert status in ledger.SIDES[row.side]
 
 
@@ -78,9 +78,9 @@ def test_the_three_tables_hold_the_picked_rows_of_all_sources_and_link_them(cell
     """Each picked row stands in one of the tables, with an address in the ledger and evidence beside it."""
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     parts = re.search(r'PICKED = """(.*?)"""', code, re.DOTALL)[1].split("|")
-    picked = [f"{seed}-{name}" for seed, names in zip(ledger.SEEDS, parts, strict=True) for name in names.split()]
+    picked = [f"{paper}-{name}" for paper, names in zip(ledger.PAPERS, parts, strict=True) for name in names.split()]
     known = {claim.id: claim for claim in ledger.read_claims()}
-    assert set(picked) <= set(known) and {name[:3] for name in picked} == set(ledger.SEEDS)
+    assert set(picked) <= set(known) and {name.partition("-")[0] for name in picked} == set(ledger.PAPERS)
     shown = ["".join(output["data"]["text/html"]) for cell in cells for output in cell.get("outputs", [])
              if "<th scope=\"col\">evidence</th>" in "".join(output.get("data", {}).get("text/html", ""))]
     assert len(shown) == 3

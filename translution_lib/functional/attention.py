@@ -1,6 +1,6 @@
 """Self-attention on tokens, and the softmax that every attention of the book shares.
 
-Source: seed 000, section 3.2; chapter "Self-attention".
+Source: the Translution paper, section 3.2; chapter "Self-attention".
 """
 
 import math

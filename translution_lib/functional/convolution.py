@@ -1,7 +1,7 @@
 """Convolution on tokens: a sum over kernel taps, on a grid of any number of dimensions, with zero padding.
 
 A tap κ reads the token at p + κ. In the convention of the book, δ = query minus key, it sits at δ = −κ.
-Source: seed 000, section 3.1; chapter "Convolution".
+Source: the Translution paper, section 3.1; chapter "Convolution".
 """
 
 import math

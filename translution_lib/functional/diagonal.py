@@ -1,8 +1,8 @@
 """LoR-Translution whose cores are diagonal: the scores and values of a CP decomposition.
 
 A dense core mixes the low channels of a pair, a diagonal one only weighs them: W[δ] = W + W1 diag(a[δ]) W2. Queries and
-keys meet channel by channel, so one diagonal serves both: a_ij = Σ_k u_ik a[δ]_k w_jk. Source: seed 000, eq. (2) with
-diagonal matrices; chapter "Sharing far offsets".
+keys meet channel by channel, so one diagonal serves both: a_ij = Σ_k u_ik a[δ]_k w_jk. Source: the Translution paper,
+eq. (2) with diagonal matrices; chapter "Sharing far offsets".
 """
 
 import math

@@ -2,7 +2,7 @@
 
 The general operator takes any two functions of the offset. The mixture makes its matrices from K functions of the
 offset, W[δ] = Σ_k φ_k(δ) W_k; a table of discrete offsets is the mixture whose functions are one-hot.
-Source: seed 000, appendix B, corrected; chapter "Continuous positions".
+Source: the Translution paper, appendix B, corrected; chapter "Continuous positions".
 """
 
 import math

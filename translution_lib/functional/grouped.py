@@ -2,7 +2,7 @@
 
 Pairs are sorted by relation (``groups``), and each relation costs one matrix product. Neither an N×N×C×C′ nor, by
 default, an N×N×C′ tensor exists at any time: backward computes projected pairs again instead of keeping them.
-Source: seed 000, eq. (1); chapters "The operator", "What it costs" and "Making it fit".
+Source: the Translution paper, eq. (1); chapters "The operator", "What it costs" and "Making it fit".
 """
 
 from contextlib import AbstractContextManager, nullcontext

@@ -1,6 +1,6 @@
 """Scores q_ij·k_ji by grouped products as a function that autograd knows; the form computes it and its gradients.
 
-Source: seed 000, eq. (1); chapters "The operator" and "Making it fit".
+Source: the Translution paper, eq. (1); chapters "The operator" and "Making it fit".
 """
 
 import torch

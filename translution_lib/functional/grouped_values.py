@@ -1,6 +1,6 @@
 """Weighted sums of values Σ_j α_ij f_j W[r] as a function that autograd knows; the form computes it and its gradients.
 
-Source: seed 000, eq. (1); seed 001, eq. (5); chapters "The operator" and "Making it fit".
+Source: the Translution paper, eq. (1); the preprint, eq. (5); chapters "The operator" and "Making it fit".
 """
 
 import torch

@@ -4,7 +4,7 @@ All pairs of one relation multiply the same matrix. A relation whose pairs are t
 exchanged, such as the offsets δ and −δ, shares its gathered rows with it, and the two form one group. Where every
 relation has one pair, as in Table 5's absolute ablation, N of them form a group: one batched product for a row of the
 attention matrix in place of N small ones.
-Source: seed 000, eq. (1); chapters "The operator" and "Making it fit".
+Source: the Translution paper, eq. (1); chapters "The operator" and "Making it fit".
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Attention whose weights are inner products of features: a sum over the keys that all queries share, computed once.
 
 The definition forms the n × n kernel; the fast form never does, and its time and memory grow with n alone.
-Source: Choromanski et al. (2021); seed 002, section 2.1; chapter "Random features".
+Source: Choromanski et al. (2021); Horn et al. (2021), section 2.1; chapter "Random features".
 """
 
 import math

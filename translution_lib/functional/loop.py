@@ -3,7 +3,7 @@
 Two ways to the scores, chosen group by group: project both sides and multiply them channel by channel, or, with one
 head and more rows than channels, go through the bilinear form M = Wq[r] Wk[r]ᵀ, one product instead of two. On CUDA
 the sums over pairs are atomic, so that equal inputs may differ in their last bits; other forms are repeatable there.
-Source: seed 000, eq. (1); seed 001, eq. (5); chapters "The operator" and "Making it fit".
+Source: the Translution paper, eq. (1); the preprint, eq. (5); chapters "The operator" and "Making it fit".
 """
 
 import torch

@@ -2,7 +2,7 @@
 
 With several heads the relative dimension counts per head: R = heads · r. Head h uses its own slice of the R channels of
 the relative queries, keys and values, and the last factor W2 maps the R channels of all heads to the output.
-Source: seed 000, eq. (2) and appendices D and G; chapter "LoR-Translution".
+Source: the Translution paper, eq. (2) and appendices D and G; chapter "LoR-Translution".
 """
 
 import math

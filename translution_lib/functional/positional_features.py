@@ -1,7 +1,7 @@
 """Sinusoidal positional features, and the maps that keep their inner products relative.
 
 A shift of all positions turns the features by a rotation; the matrices that commute with it are made of blocks
-(α, β; −β, α), one per length scale. Source: seed 002, Lemma 1 and strategy 1; chapter "Relative Performers".
+(α, β; −β, α), one per length scale. Source: Horn et al. (2021), Lemma 1 and strategy 1; chapter "Relative Performers".
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Random features: two feature maps φ whose inner products are unbiased estimates of exp(x yᵀ).
 
 No 1/√d is hidden here: a layer scales its queries and keys first.
-Source: Choromanski et al. (2021); seed 002, section 2.1; chapter "Random features".
+Source: Choromanski et al. (2021); Horn et al. (2021), section 2.1; chapter "Random features".
 """
 
 import math

@@ -1,7 +1,7 @@
 """Rotations of queries and keys: pairs of channels turn with the position (RoPE).
 
 Row vectors multiply from the left, so a pair (u, v) turns by φ to (u, v) R(φ) = (u cos φ − v sin φ, u sin φ + v cos φ).
-Source: Su et al. (2024); seed 000, appendix E.6; chapter "Rotations".
+Source: Su et al. (2024); the Translution paper, appendix E.6; chapter "Rotations".
 """
 
 from numbers import Real

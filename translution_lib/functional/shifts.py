@@ -1,6 +1,6 @@
 """Moving the content of a grid of tokens, and how far an operator is from moving its output along.
 
-Source: chapter "Equivariance"; seed 002, section 2.2 defines equivariance for sets of tokens, not for grids.
+Source: chapter "Equivariance"; Horn et al. (2021), section 2.2 defines equivariance for sets of tokens, not for grids.
 """
 
 from collections.abc import Callable, Sequence

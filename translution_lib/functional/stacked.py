@@ -2,7 +2,7 @@
 
 A form brings two products: rows times the matrix of their part, and the products of two stacks of rows, part by part,
 from which the gradients of the matrices come. Projected pairs are computed again in backward. Sums over parts and over
-pairs accumulate wide. Source: seed 000, eq. (1); chapter "Making it fit".
+pairs accumulate wide. Source: the Translution paper, eq. (1); chapter "Making it fit".
 """
 
 from collections.abc import Callable

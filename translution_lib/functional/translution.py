@@ -1,6 +1,6 @@
 """Translution: attention whose query, key and value matrices depend on the relation of the two tokens.
 
-Source: seed 000, eq. (1); seed 001, eq. (5) for relative values only; chapter "The operator".
+Source: the Translution paper, eq. (1); the preprint, eq. (5) for relative values only; chapter "The operator".
 """
 
 import math

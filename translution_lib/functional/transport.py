@@ -1,7 +1,7 @@
 """Transport of queries and keys between the spaces of their tokens, metrics, and locality focusing (RiemannFormer).
 
 The paper's vectors are columns, and the matrices of this module act on columns, T_i x; for the rows of the library that
-is ``x @ T.mT``. Source: seed 003, equations (1)–(22) and its appendix; chapter "RiemannFormer".
+is ``x @ T.mT``. Source: the RiemannFormer paper, equations (1)–(22) and its appendix; chapter "RiemannFormer".
 """
 
 import math
@@ -36,7 +36,7 @@ def rotation_block(angle: Float[Tensor, "*b"]) -> Float[Tensor, "*b 2 2"]:
 
 
 def reflection_block(angle: Float[Tensor, "*b"]) -> Float[Tensor, "*b 2 2"]:
-    """Return the reflection about the axis at an angle, seed 003 equation (15).
+    """Return the reflection about the axis at an angle, the RiemannFormer paper equation (15).
 
     Label: eq-riemann-reflection.
     """
@@ -142,7 +142,7 @@ def frame(turns: Float[Tensor, "*h n d d"], halves: Float[Tensor, "*b n d"], tur
         turns: O, one matrix per token.
         halves: logarithms of the diagonal of S^(m/2).
         turning: False: M = S^m and T = S^(−m/2) O, the order that suits equations (6) and (7). True: the axes of the
-            metric turn with the token, M = O S^m Oᵀ and T = O S^(−m/2), as in the appendix of seed 003.
+            metric turn with the token, M = O S^m Oᵀ and T = O S^(−m/2), as in the appendix of the RiemannFormer paper.
 
     Label: eq-riemann-isometry, eq-riemann-common, eq-riemann-metric, thm-riemann-isometry, thm-riemann-diagonal.
     """
@@ -191,7 +191,7 @@ def log_attenuation(delta: Float[Tensor, "*n a"], sigma: Float[Tensor, "*h"],
                     shape: Float[Tensor, "a a"] | None = None) -> Tensor:
     """Return log λ = −‖δ‖_A² / 2σ² of the offsets δ, ``*h *n``; A is ``shape``, by default the identity.
 
-    Source: seed 003, below equation (21).
+    Source: the RiemannFormer paper, below equation (21).
 
     Label: eq-riemann-focus.
     """

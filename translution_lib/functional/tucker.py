@@ -1,7 +1,7 @@
 """The best approximation of a table of matrices, one per relation, by a low-rank family.
 
 A low-rank family is W[r] ≈ W + W1 G[r] W2: a shared matrix, two shared bases and a small core for every relation. It is
-the value path of LoR-Translution. Source: seed 000, eq. (2); chapter "LoR-Translution".
+the value path of LoR-Translution. Source: the Translution paper, eq. (2); chapter "LoR-Translution".
 """
 
 from typing import NamedTuple

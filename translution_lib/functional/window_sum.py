@@ -1,9 +1,9 @@
 """Attention by distance in linear time: sums over all keys where a pair's kernel value is that of a clipped distance.
 
-The query has one kernel value ρ_r per distance r = 0 … k, and all keys at distance k or more share ρ_k. Numerator
-Σ_j ρ_ij v_j and denominator Σ_j ρ_ij are returned as a pair. Each function comes as its definition, which holds one
-number per pair, and in a fast form equal to it.
-Source: seed 002, strategy 2, whose printed formula is the numerator of ``window_sum``; chapter "Relative Performers".
+The query has one kernel value ρ_r per distance r = 0 … k, and all keys at distance k or more share ρ_k. Numerator Σ_j
+ρ_ij v_j and denominator Σ_j ρ_ij are returned as a pair. Each function comes as its definition, which holds one number
+per pair, and in a fast form equal to it. Source: Horn et al. (2021), strategy 2, whose printed formula is the numerator
+of ``window_sum``; chapter "Relative Performers".
 """
 
 from collections.abc import Callable
@@ -55,7 +55,8 @@ def window_sum(rho: Float[Tensor, "b h n r"], v: Float[Tensor, "b h n e"], shape
 
 def window_sum_unfold(rho: Float[Tensor, "b h n r"], v: Float[Tensor, "b h n e"], shape: tuple[int, ...], *,
                       cls: bool = False) -> Sums:
-    """Equal to :func:`window_sum_definition` as seed 002 writes it: the far value for all keys, mended in the window.
+    """Equal to :func:`window_sum_definition` as Horn et al. (2021) writes it: the far value for all keys, mended in the
+    window.
 
     The windows are squares of side 2k − 1, copied out for every query: for comparison.
 

@@ -1,4 +1,7 @@
-"""Translution with an absolute embedding as well. Source: seed 000, appendix F and Table 10; chapter "The taxonomy"."""
+"""Translution with an absolute embedding as well.
+
+Source: the Translution paper, appendix F and Table 10; chapter "The taxonomy".
+"""
 
 import torch
 from jaxtyping import Float

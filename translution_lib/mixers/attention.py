@@ -1,6 +1,6 @@
 """Softmax attention as a layer, with any parts that know where tokens are.
 
-Source: seed 000, section 3.2 and appendix E; chapters "Self-attention" and "The taxonomy theorem".
+Source: the Translution paper, section 3.2 and appendix E; chapters "Self-attention" and "The taxonomy theorem".
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""Convolution on tokens as a layer. Source: seed 000, section 3.1; chapter "Convolution"."""
+"""Convolution on tokens as a layer. Source: the Translution paper, section 3.1; chapter "Convolution"."""
 
 from collections.abc import Sequence
 from math import prod

@@ -1,6 +1,6 @@
 """General Translution as a layer: matrices made from K functions of the offset, W[δ] = Σ_k φ_k(δ) W_k.
 
-Source: seed 000, appendix B; chapter "Continuous positions".
+Source: the Translution paper, appendix B; chapter "Continuous positions".
 """
 
 import torch

@@ -1,6 +1,6 @@
 """The inclusions of the taxonomy theorem: each encoding of the library says its factors, or what stands in the way.
 
-Source: seed 000, appendix E; chapter "The taxonomy theorem", one rule per row of its table.
+Source: the Translution paper, appendix E; chapter "The taxonomy theorem", one rule per row of its table.
 """
 
 import math

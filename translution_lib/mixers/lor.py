@@ -1,4 +1,4 @@
-"""LoR-Translution as a layer. Source: seed 000, eq. (2), appendices D and G; chapter "LoR-Translution"."""
+"""LoR-Translution as a layer. Source: the Translution paper, eq. (2), appendices D and G; chapter "LoR-Translution"."""
 
 import torch
 from jaxtyping import Float

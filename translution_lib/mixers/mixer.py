@@ -2,7 +2,7 @@
 
 A subclass says how the score and the value of a pair depend on its relation: ``scores`` and ``values`` are the
 equations. ``forward`` may take a faster way to the same result, and a test holds the two equal.
-Source: seed 000, section 3.2; chapters "Self-attention" and "Relations".
+Source: the Translution paper, section 3.2; chapters "Self-attention" and "Relations".
 """
 
 import math

@@ -1,6 +1,6 @@
 """Attention with random features: the Performer, whose time and memory grow with the number of tokens alone.
 
-Source: Choromanski et al. (2021); seed 002, section 2.1; chapter "Random features".
+Source: Choromanski et al. (2021); Horn et al. (2021), section 2.1; chapter "Random features".
 """
 
 import math

@@ -1,7 +1,7 @@
 """What positional encodings read from a relation table: its offsets, and how to gather something per pair.
 
 Relations 0 … m − 1 of a table with a grid are its offsets; the three roles of the CLS token follow and carry no
-position. Source: seed 000, appendix E; chapters "Relations" and "Vectors".
+position. Source: the Translution paper, appendix E; chapters "Relations" and "Vectors".
 """
 
 import torch

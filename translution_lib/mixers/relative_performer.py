@@ -1,6 +1,6 @@
 """Performers with relative positions: strategy 1 (positional features) and strategy 2 (vectors by distance).
 
-Source: Horn et al. (2021), seed 002, section 2.3; chapter "Relative Performers".
+Source: Horn et al. (2021), section 2.3; chapter "Relative Performers".
 """
 
 import torch

@@ -1,6 +1,7 @@
 """Rotations for the scores, one matrix per offset for the values.
 
-Source: the RoPE variants of the released code of seed 000; chapter "Rotations", section on the released code.
+Source: the RoPE variants of the released code of the Translution paper; chapter "Rotations", section on the released
+code.
 """
 
 from jaxtyping import Float

@@ -1,4 +1,4 @@
-"""Translution as a layer. Source: seed 000, eq. (1); seed 001, eq. (5); chapter "The operator"."""
+"""Translution as a layer. Source: the Translution paper, eq. (1); the preprint, eq. (5); chapter "The operator"."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -20,8 +20,8 @@ class Translution(Mixer):
     Args:
         relations: which pairs share a matrix; :func:`translution_lib.offsets` gives the paper's operator.
         dim, heads: channels and heads, as for :class:`Mixer`.
-        relative: which of q, k and v have one matrix per relation: any subset of the letters of "qkv". "qkv" is seed
-            000, "v" is seed 001, "" is self-attention.
+        relative: which of q, k and v have one matrix per relation: any subset of the letters of "qkv". "qkv" is the
+            paper, "v" its preprint, "" is self-attention.
         init: "fan_in" (every matrix U(±1/√C)) or "released" (the authors' code, U(±1/√(C·C′))).
         options: ``head_dim``, ``dropout``, ``output`` as for :class:`Mixer`.
 
@@ -69,7 +69,7 @@ class Translution(Mixer):
 
 
 class ValueTranslution(Translution):
-    """Translution with relative values only, the operator of seed 001.
+    """Translution with relative values only, the operator of the preprint.
 
     Label: eq-translution-value.
     """

@@ -1,4 +1,4 @@
-"""Models with any mixer: a vision transformer and a causal language model, at the sizes of seed 000's Table 1."""
+"""Models with any mixer: a vision transformer and a causal language model, in the sizes of the paper's Table 1."""
 
 from translution_lib.models.blocks import ARCHITECTURES, Architecture, Block
 from translution_lib.models.gpt import GPT, GPTConfig

@@ -1,6 +1,6 @@
 """What the vision and the language model share: named sizes, the pre-norm block, the stack of mixers.
 
-Source: seed 000, Table 1; chapter "What it costs".
+Source: the Translution paper, Table 1; chapter "What it costs".
 """
 
 from collections.abc import Mapping, Sequence

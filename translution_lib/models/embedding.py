@@ -1,6 +1,6 @@
 """Embeddings of the places of tokens that a vision transformer adds once: learned, or sinusoids on a grid.
 
-Source: Vaswani et al. (2017), section 3.5; seed 003, Table 1; chapter "RiemannFormer on CIFAR".
+Source: Vaswani et al. (2017), section 3.5; the RiemannFormer paper, Table 1; chapter "RiemannFormer on CIFAR".
 """
 
 import torch

@@ -1,4 +1,7 @@
-"""A causal language model with any mixer. Source: seed 000, section 4.2 and appendix C; chapter "What it costs"."""
+"""A causal language model with any mixer.
+
+Source: the Translution paper, section 4.2 and appendix C; chapter "What it costs".
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

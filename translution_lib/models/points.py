@@ -1,4 +1,4 @@
-"""A transformer for clouds of points. Source: seed 000, appendix B; chapter "Continuous positions"."""
+"""A transformer for clouds of points. Source: the Translution paper, appendix B; chapter "Continuous positions"."""
 
 from dataclasses import dataclass
 

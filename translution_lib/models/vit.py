@@ -1,4 +1,7 @@
-"""A vision transformer with any mixer. Source: seed 000, section 4.1 and Table 1; chapter "What it costs"."""
+"""A vision transformer with any mixer.
+
+Source: the Translution paper, section 4.1 and Table 1; chapter "What it costs".
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

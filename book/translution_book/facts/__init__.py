@@ -1,8 +1,8 @@
 """The numbers that the papers print, cell by cell, and what the library computes for them.
 
-``cells`` reads the tables of seeds 000, 002 and 003; ``recount`` computes a parameter or FLOPs cell of seed 000 anew;
-``fits`` plans the memory of every architecture; ``ERRATA`` lists the cells that do not follow the formulas, ``CLAIMS``
-what a text says about its table.
+``cells`` reads the tables of the Translution paper, Horn et al. (2021) and RiemannFormer; ``recount`` computes a
+parameter or FLOPs cell of the Translution paper anew; ``fits`` plans the memory of every architecture; ``ERRATA`` lists
+the cells that do not follow the formulas, ``CLAIMS`` what a text says about its table.
 """
 
 from translution_runs.printed import Cell, cells

@@ -1,7 +1,8 @@
-"""What the texts of seeds 002 and 003 say about differences in their tables, beside the differences themselves.
+"""What the texts of Horn et al. (2021) and of RiemannFormer say about differences in their tables, beside the
+differences themselves.
 
 The texts speak in whole points of accuracy, so a difference is rounded to a whole point before it is compared. Source:
-seed 002, section 3 and Table 1; seed 003, section 4 and Table 1; page "Errata of the sources".
+Horn et al. (2021), section 3 and Table 1; the RiemannFormer paper, section 4 and Table 1; page "Errata of the sources".
 
 Chapter "RiemannFormer on CIFAR".
 """
@@ -23,14 +24,14 @@ class Claim:
     """A statement that some rows of a table lie so many points above others.
 
     Attributes:
-        seed: the paper.
+        paper: whose they are.
         statement: what is said, in short.
         low: smallest difference that the statement allows, in whole points.
         high: largest, in whole points.
         pairs: (data set, row, other row) for each difference "row − other row".
     """
 
-    seed: str
+    paper: str
     statement: str
     low: int
     high: int
@@ -39,7 +40,7 @@ class Claim:
     @property
     def differences(self) -> dict[tuple[str, str, str], float]:
         """What the table gives, in points, for each of the pairs."""
-        top = {(c.subject, c.method): c.value for c in cells(self.seed, 1, "top1")}
+        top = {(c.subject, c.method): c.value for c in cells(self.paper, 1, "top1")}
         return {(data, row, other): round(top[data, row] - top[data, other], 2) for data, row, other in self.pairs}
 
     @property
@@ -58,14 +59,15 @@ def _pairs(data: Iterable[str], rows: Iterable[str], others: Iterable[str]) -> t
 
 
 CLAIMS = (
-    Claim("002", "MNIST and Fashion-MNIST: within 1 of the CNNs and of Absolute", -1, 1,
+    Claim("performers", "MNIST and Fashion-MNIST: within 1 of the CNNs and of Absolute", -1, 1,
           _pairs(SMALL, [FIRST], [*CNNS, ABSOLUTE])),
-    Claim("002", "MNIST and Fashion-MNIST: 1 to 2 above Linformer and Routing", 1, 2,
+    Claim("performers", "MNIST and Fashion-MNIST: 1 to 2 above Linformer and Routing", 1, 2,
           _pairs(SMALL, [FIRST], EFFICIENT)),
-    Claim("002", "MNIST and Fashion-MNIST: 30 to 50 above No Pos", 30, 50, _pairs(SMALL, [FIRST], [NO_POSITION])),
-    Claim("002", "CIFAR-10: CNNs 3 to 8 above strategy 1", 3, 8, _pairs(["CIFAR-10"], CNNS, [FIRST])),
-    Claim("002", "CIFAR-10: CNNs 1 to 6 above Absolute", 1, 6, _pairs(["CIFAR-10"], CNNS, [ABSOLUTE])),
-    Claim("002", "CIFAR-10: 15 to 20 above Linformer, Routing and No Pos", 15, 20,
+    Claim("performers", "MNIST and Fashion-MNIST: 30 to 50 above No Pos", 30, 50,
+          _pairs(SMALL, [FIRST], [NO_POSITION])),
+    Claim("performers", "CIFAR-10: CNNs 3 to 8 above strategy 1", 3, 8, _pairs(["CIFAR-10"], CNNS, [FIRST])),
+    Claim("performers", "CIFAR-10: CNNs 1 to 6 above Absolute", 1, 6, _pairs(["CIFAR-10"], CNNS, [ABSOLUTE])),
+    Claim("performers", "CIFAR-10: 15 to 20 above Linformer, Routing and No Pos", 15, 20,
           _pairs(["CIFAR-10"], [FIRST], [*EFFICIENT, NO_POSITION])),
 )
-"""The statements of seed 002 about its Table 1, each with the differences that it is about."""
+"""The statements of Horn et al. (2021) about its Table 1, each with the differences that it is about."""

@@ -1,4 +1,4 @@
-"""The parameter and FLOPs cells of seed 000 that its own formulas and counting rule do not give.
+"""The parameter and FLOPs cells of the Translution paper that its own formulas and counting rule do not give.
 
 One list, which the tests and the chapter "What it costs" both read. A cell that is not here is reproduced to the last
 printed digit.

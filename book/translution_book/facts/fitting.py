@@ -1,4 +1,4 @@
-"""Which architecture of seed 000 trains on which card; chapter "Making it fit".
+"""Which architecture of the Translution paper trains on which card; chapter "Making it fit".
 
 Source: Tables 2, 3 and 7 name the architectures and say where Translution ran out of memory; sections 4.1 and 4.2 give
 the batch, 256 images or 8 texts.
@@ -14,7 +14,7 @@ from translution_lib import cost
 from translution_lib.models import GPTConfig, ViTConfig
 
 FITTED = (2, 3, 7)
-"""The tables of seed 000 whose architectures are planned."""
+"""The tables of the Translution paper whose architectures are planned."""
 METHODS = ("self-attention", "lor-translution", "translution")
 IMAGES, TEXTS = 256, 8
 WAYS = {name: (autocast, checkpoint) for name, (autocast, checkpoint) in

@@ -1,4 +1,4 @@
-"""Compute the parameter and FLOPs cells of seed 000's tables anew, from the model that each row names.
+"""Compute the parameter and FLOPs cells of the Translution paper's tables anew, from the model that each row names.
 
 Chapter "What it costs".
 """
@@ -16,7 +16,7 @@ from translution_lib.models import GPTConfig, ViTConfig
 from translution_lib.models.blocks import architecture
 
 COUNTED = (2, 3, 4, 5, 6, 7, 8, 10, 11)
-"""The tables of seed 000 that print parameters and FLOPs."""
+"""The tables of the Translution paper that print parameters and FLOPs."""
 MNIST_TABLES = (2, 5, 10)
 BASELINES = {
     "self-attention": ("absolute", True), "self-attention, absolute position": ("absolute", True),
@@ -60,8 +60,8 @@ def recount(cell: Cell) -> Recount:
     Raises:
         ValueError: a cell of another kind, table or paper.
     """
-    if cell.seed != "000" or cell.table not in COUNTED or cell.metric not in ("parameters", "flops"):
-        raise ValueError(f"cell must hold parameters or FLOPs of seed 000, Tables 2–8, 10 or 11, got {cell}")
+    if cell.paper != "translution" or cell.table not in COUNTED or cell.metric not in ("parameters", "flops"):
+        raise ValueError(f"cell must hold parameters or FLOPs of Translution's Tables 2–8, 10 or 11, got {cell}")
     config = config_of(cell)
     value = cost.macs_as_printed(config) if cell.metric == "flops" else cost.parameters(config) + _extra(cell, config)
     return Recount(cell, value, ERRATA.get(cell.key))

@@ -1,4 +1,4 @@
-"""The networks that seed 002 compares its Performers with, by name. Chapter "Performers under shifts"."""
+"""The networks that Horn et al. (2021) compares its Performers with, by name. Chapter "Performers under shifts"."""
 
 from dataclasses import dataclass, field
 

@@ -1,8 +1,8 @@
-"""Convolutional networks of the kinds that seed 002's Table 1 compares with: AlexNet, VGG-16 and ResNet-18.
+"""Convolutional networks of the kinds that Horn et al.'s Table 1 compares with: AlexNet, VGG-16 and ResNet-18.
 
-Written for pictures of 32 × 32 pixels as the table's sizes need it; ``width`` scales all channels. Source: seed 002,
-Table 1; chapter "Performers under shifts". The layers are those of Krizhevsky et al. (2012), Simonyan and Zisserman
-(2015) and He et al. (2016), with the initial weights that torchvision gives them.
+Written for pictures of 32 × 32 pixels as the table's sizes need it; ``width`` scales all channels. Source: Horn et al.
+(2021), Table 1; chapter "Performers under shifts". The layers are those of Krizhevsky et al. (2012), Simonyan and
+Zisserman (2015) and He et al. (2016), with the initial weights that torchvision gives them.
 """
 
 from collections.abc import Callable

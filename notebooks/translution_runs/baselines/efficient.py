@@ -1,7 +1,7 @@
 """Two other transformers whose time does not grow with the square of the tokens: Linformer and Routing Transformer.
 
 The attention is that of the packages ``linformer`` and ``routing-transformer``; around it stands the library's ViT with
-a learned embedding of every place. Source: seed 002, Table 1; chapter "Performers under shifts".
+a learned embedding of every place. Source: Horn et al. (2021), Table 1; chapter "Performers under shifts".
 """
 
 from collections.abc import Callable

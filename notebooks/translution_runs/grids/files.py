@@ -80,7 +80,7 @@ class GridFile(_Part):
     Attributes:
         name: the file's name without its ending.
         title: what the table shows.
-        seed: the paper's number.
+        paper: whose table or figure it repeats, a name of ``paper_tables.csv`` or "preprint".
         table: number of the printed table, for the numbers in ``facts/paper_tables.csv``; None without numbers.
         experiment: kind of the runs.
         like: another file of the folder, whose common parameters, seeds, columns and profiles hold where this file
@@ -94,7 +94,7 @@ class GridFile(_Part):
 
     name: str
     title: str
-    seed: str = Field(pattern=r"^\d{3}$")
+    paper: Literal["translution", "preprint", "performers", "riemannformer"]
     table: int | None = None
     experiment: Literal["image-classification", "language-modelling"]
     like: str = ""

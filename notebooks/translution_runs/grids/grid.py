@@ -96,10 +96,10 @@ class Grid:
         if self.file.table is None or row.printed is None or metric is None:
             return None
         line = (subject or row.printed.architecture, row.printed.method, row.printed.variant)
-        found = [c for c in cells(self.file.seed, self.file.table, metric) if (c.subject, c.method, c.variant) == line]
+        found = [c for c in cells(self.file.paper, self.file.table, metric) if (c.subject, c.method, c.variant) == line]
         if not found:
             raise ValueError(f"{self.name}: row {row.name!r}: printed: no cell {', '.join(map(repr, line))} with "
-                             f"metric {metric!r} in table {self.file.table} of {self.file.seed}")
+                             f"metric {metric!r} in table {self.file.table} of {self.file.paper}")
         return found[0]
 
 

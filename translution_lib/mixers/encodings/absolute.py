@@ -1,4 +1,4 @@
-"""A learned embedding of every token's place. Source: seed 000, section 3.2; chapter "Self-attention"."""
+"""A learned embedding of every token's place. Source: the Translution paper, section 3.2; chapter "Self-attention"."""
 
 import torch
 from jaxtyping import Float

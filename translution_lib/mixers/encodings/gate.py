@@ -1,6 +1,6 @@
 """Gated positional attention: content and position each make their own weights, and a gate mixes them.
 
-Source: seed 000, appendix E.5 (ConViT), printed and original form; chapter "Scalars and gates".
+Source: the Translution paper, appendix E.5 (ConViT), printed and original form; chapter "Scalars and gates".
 """
 
 import math

@@ -1,6 +1,6 @@
 """Queries and keys turn with the position (RoPE).
 
-Source: Su et al. (2024); seed 000, appendix E.6 and Tables 4 and 8; chapter "Rotations".
+Source: Su et al. (2024); the Translution paper, appendix E.6 and Tables 4 and 8; chapter "Rotations".
 """
 
 import torch

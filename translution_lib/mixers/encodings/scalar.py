@@ -1,7 +1,7 @@
 """Scalar biases: one number per head and offset is added to the score.
 
 Swin's table, T5's buckets and ALiBi's slopes are three makers of the same table b (heads × offsets).
-Source: seed 000, appendix E.5; chapter "Scalars and gates".
+Source: the Translution paper, appendix E.5; chapter "Scalars and gates".
 """
 
 import torch

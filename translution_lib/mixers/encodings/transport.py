@@ -1,6 +1,6 @@
 """Keys are carried to the space of the query before the inner product (RiemannFormer).
 
-Source: seed 003, equations (1)–(22) and its appendix; chapter "RiemannFormer".
+Source: the RiemannFormer paper, equations (1)–(22) and its appendix; chapter "RiemannFormer".
 """
 
 import math

@@ -1,6 +1,6 @@
 """Relative key and value vectors: keys or values gain a vector that depends on the offset.
 
-Source: Shaw, Uszkoreit and Vaswani (2018); seed 000, appendix E, items 3 and 4; chapter "Vectors".
+Source: Shaw, Uszkoreit and Vaswani (2018); the Translution paper, appendix E, items 3 and 4; chapter "Vectors".
 """
 
 import math
@@ -21,10 +21,9 @@ SIDES = ("k", "v", "kv")
 class Vectors(Encoding):
     """A key k_j + r_δ, a value v_j + r'_δ, or both, for the pair of offset δ; a pair with CLS gets no vector.
 
-    Args:
-        sides: which of keys and values gain a vector: "k", "v" or "kv".
-        clip: clamp every component of δ to [−clip, clip], as Shaw et al. do; by default each offset has its own vector.
-        per_head: whether each head has vectors of its own (m C′ numbers, as in seed 000) or all heads share them (m d).
+    Args: sides: which of keys and values gain a vector: "k", "v" or "kv". clip: clamp every component of δ to [−clip,
+        clip], as Shaw et al. do; by default each offset has its own vector. per_head: whether each head has vectors of
+        its own (m C′ numbers, as in the Translution paper) or all heads share them (m d).
 
     Raises:
         ValueError: unknown sides; for a layer, a table without offsets, a clip that is not an integer ≥ 0.

@@ -7,7 +7,7 @@ a measured number or a comparison waits for records. Source: chapter "The ledger
     from translution_book.facts import ledger
 
     rows = ledger.read_ledger("results", "notebooks/grids")
-    ledger.tally(rows)["000"]["contradicted"]
+    ledger.tally(rows)["translution"]["contradicted"]
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from translution_book.facts.ledger.claims import CLAIMS_FILE, Claim, claim_row, read_claims
 from translution_book.facts.ledger.numbers import number_rows
-from translution_book.facts.ledger.row import KINDS, SEEDS, SIDES, STATUSES, Row, Ruling
+from translution_book.facts.ledger.row import KINDS, PAPERS, SIDES, STATUSES, Row, Ruling
 from translution_book.facts.ledger.rules import LEAST_SEEDS, LEVEL, compatible, interval, reach, rounds_to
 from translution_book.facts.ledger.runs import DECIDING, SMALLER, Comparison, Difference, Runs
 
@@ -42,21 +42,21 @@ def read_ledger(store: str | Path, grids: str | Path, claims: str | Path = CLAIM
     twice = [name for name, count in Counter(row.id for row in rows).items() if count > 1]
     if twice:
         raise ValueError(f"{Path(claims).name}: id must be given once, got {', '.join(twice)} twice")
-    return sorted(rows, key=lambda row: row.seed)
+    return sorted(rows, key=lambda row: row.paper)
 
 
-def tally(rows: Iterable[Row], by: str = "seed") -> dict[str, dict[str, int]]:
-    """Return how many rows have each status, by seed or by kind; every seed and status is there.
+def tally(rows: Iterable[Row], by: str = "paper") -> dict[str, dict[str, int]]:
+    """Return how many rows have each status, by paper or by kind; every paper and status is there.
 
     Raises:
-        ValueError: a ``by`` other than "seed" and "kind".
+        ValueError: a ``by`` other than "paper" and "kind".
     """
-    if by not in ("seed", "kind"):
-        raise ValueError(f'by must be "seed" or "kind", got {by!r}')
+    if by not in ("paper", "kind"):
+        raise ValueError(f'by must be "paper" or "kind", got {by!r}')
     found = Counter((getattr(row, by), row.status) for row in rows)
-    return {name: {status: found[name, status] for status in STATUSES} for name in (SEEDS if by == "seed" else KINDS)}
+    return {name: {status: found[name, status] for status in STATUSES} for name in (PAPERS if by == "paper" else KINDS)}
 
 
-__all__ = ["CLAIMS_FILE", "DECIDING", "KINDS", "LEAST_SEEDS", "LEVEL", "SEEDS", "SIDES", "SMALLER", "STATUSES", "Claim",
-           "Comparison", "Difference", "Row", "Ruling", "Runs", "compatible", "interval", "reach", "read_claims",
-           "read_ledger", "rounds_to", "tally"]
+__all__ = ["CLAIMS_FILE", "DECIDING", "KINDS", "LEAST_SEEDS", "LEVEL", "PAPERS", "SIDES", "SMALLER", "STATUSES",
+           "Claim", "Comparison", "Difference", "Row", "Ruling", "Runs", "compatible", "interval", "reach",
+           "read_claims", "read_ledger", "rounds_to", "tally"]

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from translution_book.facts.ledger.checks import CHECKS, looks_for
 from translution_book.facts.ledger.printed import STATEMENTS, says
-from translution_book.facts.ledger.row import COMPUTED, KINDS, SEEDS, Row, Ruling, holding
+from translution_book.facts.ledger.row import COMPUTED, KINDS, PAPERS, Row, Ruling, holding
 from translution_book.facts.ledger.runs import Comparison, Runs
 
 CLAIMS_FILE = Path(__file__).parents[1] / "claims.yaml"
@@ -24,7 +24,7 @@ class Claim(BaseModel):
     """An entry of the file; its fields are those of ``Row``, and its deciders.
 
     Attributes:
-        id: starts with the seed's number.
+        id: starts with the paper, a key of ``PAPERS``.
         place: in the source.
         claim: in the book's words.
         kind: a key of ``KINDS``.
@@ -39,7 +39,7 @@ class Claim(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
-    id: str = Field(pattern=r"^\d{3}-[a-z0-9-]+$")
+    id: str = Field(pattern=r"^[a-z]+-[a-z0-9-]+$")
     place: str = Field(min_length=1)
     claim: str = Field(min_length=1)
     kind: str
@@ -54,8 +54,8 @@ class Claim(BaseModel):
 
     @field_validator("id")
     @classmethod
-    def _seed(cls, value: str) -> str:
-        return _one_of("seed", value[:3], SEEDS) and value
+    def _paper(cls, value: str) -> str:
+        return _one_of("paper", value.partition("-")[0], PAPERS) and value
 
     @field_validator("kind")
     @classmethod
@@ -126,8 +126,8 @@ def claim_row(claim: Claim, runs: Runs) -> Row:
         ruling = rule(claim, runs)
     except ValueError as error:
         raise ValueError(f"claim {claim.id!r}: {error}") from None
-    return Row(claim.id, claim.id[:3], claim.place, claim.claim, claim.kind, ruling, claim.labels, claim.chapter,
-               claim.note)
+    paper = claim.id.partition("-")[0]
+    return Row(claim.id, paper, claim.place, claim.claim, claim.kind, ruling, claim.labels, claim.chapter, claim.note)
 
 
 def rule(claim: Claim, runs: Runs) -> Ruling:

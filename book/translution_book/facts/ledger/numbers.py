@@ -14,37 +14,38 @@ from translution_book.facts.recount import config_of, recount
 from translution_lib import cost
 from translution_lib.models import GPTConfig, ViTConfig
 
-PRINTED_SEEDS = ("000", "002", "003")
+PRINTED_PAPERS = ("translution", "performers", "riemannformer")
 PERFORMERS = {
     "Performer, no position": "performer", "Performer, absolute": "performer",
     "Performer, strategy 1": "performer-s1", "Performer, strategy 2": "performer-s2",
 }
-"""Mixer whose parameters a row of seed 002 counts; its absolute positions are sinusoids and have none."""
+"""Mixer whose parameters a row of Horn et al. (2021) counts; its absolute positions are sinusoids and have none."""
 IMAGENET = 3
-"""The table of seed 000 whose rows are trained on ImageNet."""
+"""The table of the Translution paper whose rows are trained on ImageNet."""
 CONVOLUTIONAL = {"AlexNet": "alexnet", "VGG-16": "vgg-16", "ResNet-18": "resnet-18"}
-"""Name of the network that a row of seed 002 counts."""
+"""Name of the network that a row of Horn et al. (2021) counts."""
 UNSTATED = {"Linformer", "Routing Transformer"}
-"""Rows of seed 002 whose sizes no text states: their parameters cannot be recounted."""
-CHAPTERS = {("000", "parameters"): "What it costs", ("000", "flops"): "What it costs",
-            ("000", "memory"): "Making it fit", ("000", "perplexity"): "Language models",
-            ("002", "accuracy"): "Performers under shifts", ("002", "parameters"): "Performers under shifts",
-            ("003", "accuracy"): "RiemannFormer on CIFAR"}
+"""Rows of Horn et al. (2021) whose sizes no text states: their parameters cannot be recounted."""
+CHAPTERS = {("translution", "parameters"): "What it costs", ("translution", "flops"): "What it costs",
+            ("translution", "memory"): "Making it fit", ("translution", "perplexity"): "Language models",
+            ("performers", "accuracy"): "Performers under shifts",
+            ("performers", "parameters"): "Performers under shifts",
+            ("riemannformer", "accuracy"): "RiemannFormer on CIFAR"}
 LABELS = {"parameters": ("eq-cost-model",), "flops": ("eq-cost-printed",), "memory": ("eq-cost-gather",)}
 
 
 def number_rows(runs: Runs) -> list[Row]:
     """Return a row for each cell of the tables, in their order."""
-    return [number_row(cell, runs) for seed in PRINTED_SEEDS for cell in cells(seed)]
+    return [number_row(cell, runs) for paper in PRINTED_PAPERS for cell in cells(paper)]
 
 
 def number_row(cell: Cell, runs: Runs) -> Row:
     """Return the row of one cell."""
     kind, ruling = kind_of(cell), rule(cell, runs)
     wrong = kind in ("parameters", "flops") and ruling.status == "contradicted"
-    labels = LABELS.get(kind, ()) if cell.seed == "000" else ()
-    return Row(name(cell), cell.seed, f"Table {cell.table}", sentence(cell), kind, ruling,
-               (*labels, "erratum-18") if wrong else labels, CHAPTERS.get((cell.seed, kind), ""), note(cell, ruling))
+    labels = LABELS.get(kind, ()) if cell.paper == "translution" else ()
+    return Row(name(cell), cell.paper, f"Table {cell.table}", sentence(cell), kind, ruling,
+               (*labels, "erratum-18") if wrong else labels, CHAPTERS.get((cell.paper, kind), ""), note(cell, ruling))
 
 
 def rule(cell: Cell, runs: Runs) -> Ruling:
@@ -59,7 +60,7 @@ def rule(cell: Cell, runs: Runs) -> Ruling:
 
 
 def _recounted(cell: Cell) -> Ruling:
-    if cell.seed == "002":
+    if cell.paper == "performers":
         value, by = counted(cell.method)
         agrees = rounds_to(value / 10 ** 6, cell.printed)
         return Ruling("recomputed" if agrees else "contradicted", by, f"{value:,}")
@@ -70,7 +71,7 @@ def _recounted(cell: Cell) -> Ruling:
 
 
 def counted(method: str) -> tuple[int, str]:
-    """Parameters of a row of seed 002, by the closed formula or counted in the network, for colour pictures of 32²."""
+    """Parameters of a row of Horn et al. (2021), by formula or counted in the network, for colour pictures of 32²."""
     if method not in CONVOLUTIONAL:
         return cost.parameters(performer(method)), "cost.parameters"
     with torch.device("meta"):
@@ -79,7 +80,7 @@ def counted(method: str) -> tuple[int, str]:
 
 
 def performer(method: str) -> ViTConfig:
-    """The network of seed 002's appendix A.2: depth 6, 256 channels, 8 heads, one token a pixel of 32 × 32."""
+    """The network of Horn et al.'s appendix A.2: depth 6, 256 channels, 8 heads, one token a pixel of 32 × 32."""
     mixer = PERFORMERS[method]
     options = {"performer-s1": {"length_scales": 4}, "performer-s2": {"clip": 6}}.get(mixer, {})
     return ViTConfig(32, 1, 1, 10, dim=256, depth=6, heads=8, ff=1024, mixer=(mixer,) * 6, options=options)
@@ -100,7 +101,7 @@ def note(cell: Cell, ruling: Ruling) -> str:
     """What has to be known beside a recomputed number: the operations of Translution are not those printed."""
     if cell.metric == "flops" and cell.method == "translution":
         return f"By the paper's counting rule; the true count is {cost.macs_true(config_of(cell)) / 1e6:,.0f} M"
-    if ruling.status != "not yet run" or cell.seed != "000" or cell.table == 4:
+    if ruling.status != "not yet run" or cell.paper != "translution" or cell.table == 4:
         return ""
     return takes(cell) if cell.table == IMAGENET else cell.note
 
@@ -121,8 +122,8 @@ def kind_of(cell: Cell) -> str:
 
 
 def as_printed(cell: Cell) -> str:
-    """Return the digits as the paper prints them: two decimals for what seeds 000 and 003 measured."""
-    measured = kind_of(cell) in ("accuracy", "perplexity") and cell.seed != "002"
+    """Return the digits as the paper prints them: two decimals for measured numbers, except in Horn et al. (2021)."""
+    measured = kind_of(cell) in ("accuracy", "perplexity") and cell.paper != "performers"
     return f"{cell.value:.2f}" if measured else cell.printed
 
 
@@ -141,7 +142,7 @@ def name(cell: Cell) -> str:
     """Return the id of a cell's row."""
     parts = "-".join(part for part in (cell.subject, cell.method, cell.variant, cell.metric) if part)
     words = re.findall(r"[a-z0-9]+", parts.replace("->", "-to-").lower())
-    return "-".join([cell.seed, "table", str(cell.table), *words])
+    return "-".join([cell.paper, "table", str(cell.table), *words])
 
 
-__all__ = ["PRINTED_SEEDS", "as_printed", "name", "number_row", "number_rows", "rule", "sentence"]
+__all__ = ["PRINTED_PAPERS", "as_printed", "name", "number_row", "number_rows", "rule", "sentence"]

@@ -13,7 +13,7 @@ from translution_book.facts.claims import CLAIMS
 
 ATTENTION, LOW, FULL = "self-attention", "lor-translution", "translution"
 STATEMENTS: dict[str, Callable[[], bool]] = {}
-"""By name. The six differences of seed 002 are here too, under their own words."""
+"""By name. The six differences of Horn et al. (2021) are here too, under their own words."""
 
 
 def statement(function: Callable[[], bool]) -> Callable[[], bool]:
@@ -31,10 +31,10 @@ def says(name: str) -> str:
     return (STATEMENTS[name].__doc__ or "").strip().splitlines()[0]
 
 
-def _table(table: int, metric: str, seed: str = "000") -> dict[str, dict[str, Decimal]]:
+def _table(table: int, metric: str, paper: str = "translution") -> dict[str, dict[str, Decimal]]:
     """By architecture or data set, then by method and variant, the printed numbers."""
     found: dict[str, dict[str, Decimal]] = {}
-    for cell in cells(seed, table, metric):
+    for cell in cells(paper, table, metric):
         name = f"{cell.method}, {cell.variant}" if cell.variant else cell.method
         found.setdefault(cell.subject, {})[name] = Decimal(cell.printed)
     return found
@@ -147,8 +147,7 @@ def one_number_for_one_model() -> bool:
 
 
 def _performers(metric: str = "top1") -> list[dict[str, Decimal]]:
-    return list({c.subject: {o.method: Decimal(o.printed) for o in cells("002", 1, metric) if o.subject == c.subject}
-                 for c in cells("002", 1, metric)}.values())
+    return list(_table(1, metric, "performers").values())
 
 
 NONE, ABSOLUTE, FIRST, SECOND = (f"Performer, {k}" for k in ("no position", "absolute", "strategy 1", "strategy 2"))
@@ -203,7 +202,7 @@ def twice_the_parameters_of_alexnet() -> bool:
 
 
 def _riemann() -> list[dict[str, Decimal]]:
-    return list(_table(1, "top1", "003").values())
+    return list(_table(1, "top1", "riemannformer").values())
 
 
 @statement

@@ -39,9 +39,10 @@ KINDS = {
 COMPUTED = frozenset({"parameters", "flops", "memory", "cost", "count"})
 """Kinds that are computed and not run: where they hold they are "recomputed"."""
 
-SEEDS = {
-    "000": "Translution (the paper)", "001": "Translution (the preprint)", "002": "Performers with relative positions",
-    "003": "RiemannFormer", "004": "A note on seed 002",
+PAPERS = {
+    "translution": "Translution (the paper)", "preprint": "Translution (the preprint)",
+    "performers": "Performers with relative positions",
+    "riemannformer": "RiemannFormer", "note": "A note on Horn et al. (2021)",
 }
 """The five sources."""
 
@@ -67,8 +68,8 @@ class Row:
     """One claim.
 
     Attributes:
-        id: its name, which starts with the seed.
-        seed: a key of ``SEEDS``.
+        id: its name, which starts with the paper.
+        paper: a key of ``PAPERS``.
         place: where it stands: section, table, figure or display.
         claim: what is said, in the book's words.
         kind: a key of ``KINDS``.
@@ -79,7 +80,7 @@ class Row:
     """
 
     id: str
-    seed: str
+    paper: str
     place: str
     claim: str
     kind: str
@@ -91,7 +92,7 @@ class Row:
     def __post_init__(self) -> None:
         """Refuse a row that no filter of the ledger would find."""
         for name, value, known in (("status", self.ruling.status, STATUSES), ("kind", self.kind, KINDS),
-                                   ("seed", self.seed, SEEDS)):
+                                   ("paper", self.paper, PAPERS)):
             if value not in known:
                 raise ValueError(f"claim {self.id!r}: {name} must be one of {', '.join(known)}, got {value!r}")
 
@@ -111,4 +112,4 @@ def holding(kind: str) -> str:
     return "recomputed" if kind in COMPUTED else "reproduced"
 
 
-__all__ = ["COMPUTED", "KINDS", "SEEDS", "SIDES", "STATUSES", "Row", "Ruling", "holding"]
+__all__ = ["COMPUTED", "KINDS", "PAPERS", "SIDES", "STATUSES", "Row", "Ruling", "holding"]

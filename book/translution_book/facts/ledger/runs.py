@@ -162,13 +162,13 @@ class Runs:
 
     @cached_property
     def printed(self) -> dict[str, dict[tuple, Result]]:
-        """By profile and by the seed and key of a printed cell, the result that repeats it."""
+        """By profile and by the paper and key of a printed cell, the result that repeats it."""
         found: dict[str, dict[tuple, Result]] = {DECIDING: {}, SMALLER: {}}
         for name, file in self.known.items():
             for profile in set(found) & set(file.profiles):
                 for one in self.results(name, profile).values():
                     if one.printed is not None and one.placement is not None:
-                        found[profile][one.printed.seed, *one.printed.key] = one
+                        found[profile][one.printed.paper, *one.printed.key] = one
         return found
 
     def repeated(self, cell: Cell, text: str) -> Ruling:
@@ -178,7 +178,7 @@ class Runs:
             cell: the printed number.
             text: its digits as printed, trailing zeros included.
         """
-        one = self.printed[DECIDING].get((cell.seed, *cell.key))
+        one = self.printed[DECIDING].get((cell.paper, *cell.key))
         names = tuple(record.name for record in one.records) if one else ()
         if one is None or len(one.values) < LEAST_SEEDS:
             small, read = self._smaller(cell)
@@ -192,8 +192,8 @@ class Runs:
     def _smaller(self, cell: Cell) -> tuple[str, tuple[str, ...]]:
         """What the smaller profile says about a cell: its number, and its order among the others of its column."""
         group = {key: one for key, one in self.printed[SMALLER].items()
-                 if key[:3] == (cell.seed, cell.table, cell.subject) and key[-1] == cell.metric and one.values}
-        one = group.pop((cell.seed, *cell.key), None)
+                 if key[:3] == (cell.paper, cell.table, cell.subject) and key[-1] == cell.metric and one.values}
+        one = group.pop((cell.paper, *cell.key), None)
         if one is None:
             return "", ()
         mine = Estimate.of(one.values)

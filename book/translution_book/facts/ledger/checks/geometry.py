@@ -1,4 +1,4 @@
-"""Checks of what seed 003 says about metrics, transport, rotary encodings and locality focusing."""
+"""Checks of what the RiemannFormer paper says about metrics, transport, rotary encodings and locality focusing."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Checks of what seeds 000 and 001 say about convolution, attention, Translution and LoR-Translution."""
+"""Checks of what the Translution paper and its preprint say about convolution, attention and their operators."""
 
 from collections.abc import Callable
 from itertools import product

@@ -1,4 +1,4 @@
-"""Checks of what seeds 002 and 004 say about random features and positions."""
+"""Checks of what Horn et al. (2021) and the note on it say about random features and positions."""
 
 import math
 from collections.abc import Callable
