@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from translution_book.facts.ledger.claims import CLAIMS_FILE, Claim, claim_row, read_claims
-from translution_book.facts.ledger.numbers import number_rows
+from translution_book.facts.ledger.numbers import PRINTED_PAPERS, number_rows
 from translution_book.facts.ledger.row import KINDS, PAPERS, SIDES, STATUSES, Row, Ruling
 from translution_book.facts.ledger.rules import LEAST_SEEDS, LEVEL, compatible, interval, reach, rounds_to
 from translution_book.facts.ledger.runs import DECIDING, SMALLER, Comparison, Difference, Runs
@@ -57,6 +57,6 @@ def tally(rows: Iterable[Row], by: str = "paper") -> dict[str, dict[str, int]]:
     return {name: {status: found[name, status] for status in STATUSES} for name in (PAPERS if by == "paper" else KINDS)}
 
 
-__all__ = ["CLAIMS_FILE", "DECIDING", "KINDS", "LEAST_SEEDS", "LEVEL", "PAPERS", "SIDES", "SMALLER", "STATUSES",
-           "Claim", "Comparison", "Difference", "Row", "Ruling", "Runs", "compatible", "interval", "reach",
+__all__ = ["CLAIMS_FILE", "DECIDING", "KINDS", "LEAST_SEEDS", "LEVEL", "PAPERS", "PRINTED_PAPERS", "SIDES", "SMALLER",
+           "STATUSES", "Claim", "Comparison", "Difference", "Row", "Ruling", "Runs", "compatible", "interval", "reach",
            "read_claims", "read_ledger", "rounds_to", "tally"]
