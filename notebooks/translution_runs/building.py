@@ -16,8 +16,12 @@ VIT: Final = "vit"
 
 def build_model(config: Config) -> Model:
     """The model of a configuration, with weights from torch's global generator."""
-    kind = ViT if config.model == VIT else Baseline
-    return kind(**arguments(config))
+    return kind(config)(**arguments(config))
+
+
+def kind(config: Config) -> type[Model]:
+    """The class of the model."""
+    return ViT if config.model == VIT else Baseline
 
 
 def model_without_numbers(config: Config) -> Model:
@@ -36,7 +40,7 @@ def check_model(config: Config) -> None:
         refuse_unread(config)
     who = f"mixer {config.mixer!r}" if config.model == VIT else f"model {config.model!r}"
     try:
-        config.check_built(who, lambda: arguments(config), lambda: model_without_numbers(config))
+        config.check_built(who, lambda: arguments(config), kind(config))
     except ModuleNotFoundError as error:
         raise ValueError(f"model: got {config.model!r}, which needs the package {error.name}; "
                          "install translution-book[experiments]") from error

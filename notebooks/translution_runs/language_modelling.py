@@ -106,8 +106,7 @@ class LanguageModellingConfig(TrainedConfig):
         self.check_mixers()
         self._check_text()
         self.check_steps()
-        self.check_built(f"mixer {self.mixer!r}", lambda: _arguments(self, self.vocabulary),
-                         lambda: model_without_numbers(self))
+        self.check_built(f"mixer {self.mixer!r}", lambda: _arguments(self, self.vocabulary), GPT)
         return self
 
     def _check_text(self) -> None:

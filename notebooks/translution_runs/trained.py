@@ -7,6 +7,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+import torch
 from pydantic import Field
 
 from translution_lib import models
@@ -68,22 +69,26 @@ class TrainedConfig(Configuration):
         if ":" in self.device and self.processes > 1:
             raise ValueError(f"device: got {self.device!r} for {self.processes} processes, expected 'cuda' or 'cpu'")
 
-    def check_built(self, who: str, arguments: Callable[[], dict[str, Any]], build: Callable[[], object]) -> None:
+    def check_built(self, who: str, arguments: Callable[[], dict[str, Any]], build: Callable[..., object]) -> None:
         """Build the model without its numbers, once, so that a wrong option shows before anything runs.
 
         Args:
             who: the model or its layers, in words.
             arguments: what it is built from.
-            build: builds it from them.
+            build: builds it from them. Of layers that are all alike one is built.
 
         Raises:
             ValueError: the model refuses its arguments.
         """
         options = self.options  # a broken JSON text has its own message
         try:
-            key = repr((type(self).__name__, who, arguments()))
+            given = arguments()
+            if "depth" in given and isinstance(given.get("mixer"), str):
+                given["depth"] = 1
+            key = repr((type(self).__name__, who, given))
             if key not in _BUILT:
-                build()
+                with torch.device("meta"):
+                    build(**given)
         except (TypeError, ValueError) as error:
             raise ValueError(f"the model cannot be built with {who}, mixer_options {options} and "
                              f"{self.sizes}: {error}") from error
