@@ -213,3 +213,20 @@ def test_relation_kernel_names_bad_input(plain_types):
         fn.relation_kernel(torch.zeros(3, 1, 1), offsets((2, 2)))
     with pytest.raises(ValueError, match="kernel"):
         fn.relation_kernel(torch.zeros(3, 1, 1), pairs(3))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("form", ["", "_definition"])
+@pytest.mark.parametrize("name", ["self_attention", "translution", "lor_translution"])
+def test_a_spoilt_token_reaches_those_alone_that_may_read_it(name, form, bad):
+    """A causal text whose third token is not finite: the first two are as before, the others are NaN."""
+    table, operator = offsets(5, causal=True), getattr(fn, name + form)
+    x, *w = (torch.randn(size, dtype=F64) for size in ((2, 5, 4), (4, 4), (4, 4), (4, 4)))
+    cores = [torch.randn(table.count, 4, 4, dtype=F64) for _ in range(3)]
+    arguments = {"self_attention": (*w, 1, table.mask), "translution": (cores[0], *w[1:], table),
+                 "lor_translution": (tuple(w), tuple(cores), w[0], table, 2, tuple(w))}[name]
+    whole, spoilt = operator(x, *arguments), x.clone()
+    spoilt[:, 2, 1] = bad
+    found = operator(spoilt, *arguments)
+    torch.testing.assert_close(found[:, :2], whole[:, :2])
+    assert found[:, 2:].isnan().all() and whole.isfinite().all()

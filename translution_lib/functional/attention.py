@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from translution_lib.functional.checks import check_heads, check_tokens, check_weight
+from translution_lib.functional.masks import shielded
 
 
 def self_attention_definition(x: Float[Tensor, "b n c"], w_q: Float[Tensor, "c e"], w_k: Float[Tensor, "c e"],
@@ -33,10 +34,14 @@ def self_attention_definition(x: Float[Tensor, "b n c"], w_q: Float[Tensor, "c e
     Label: eq-attention-definition.
     """
     _check(x, w_q, w_k, w_v, heads)
-    q, k, v = (rearrange(x @ w, "b n (h d) -> b h n d", h=heads) for w in (w_q, w_k, w_v))
-    a = torch.einsum("bhid,bhjd->bhij", q, k) / math.sqrt(q.shape[-1])
-    alpha = masked_softmax(a, mask)
-    return rearrange(torch.einsum("bhij,bhjd->bhid", alpha, v), "b h n d -> b n (h d)")
+
+    def attend(x: Tensor) -> Tensor:
+        q, k, v = (rearrange(x @ w, "b n (h d) -> b h n d", h=heads) for w in (w_q, w_k, w_v))
+        a = torch.einsum("bhid,bhjd->bhij", q, k) / math.sqrt(q.shape[-1])
+        alpha = masked_softmax(a, mask)
+        return rearrange(torch.einsum("bhij,bhjd->bhid", alpha, v), "b h n d -> b n (h d)")
+
+    return shielded(attend, x, mask)
 
 
 def self_attention(x: Float[Tensor, "b n c"], w_q: Float[Tensor, "c e"], w_k: Float[Tensor, "c e"],
@@ -47,8 +52,12 @@ def self_attention(x: Float[Tensor, "b n c"], w_q: Float[Tensor, "c e"], w_k: Fl
     Label: thm-attention-hull.
     """
     _check(x, w_q, w_k, w_v, heads)
-    q, k, v = (rearrange(x @ w, "b n (h d) -> b h n d", h=heads) for w in (w_q, w_k, w_v))
-    return rearrange(F.scaled_dot_product_attention(q, k, v, attn_mask=mask), "b h n d -> b n (h d)")
+
+    def attend(x: Tensor) -> Tensor:
+        q, k, v = (rearrange(x @ w, "b n (h d) -> b h n d", h=heads) for w in (w_q, w_k, w_v))
+        return rearrange(F.scaled_dot_product_attention(q, k, v, attn_mask=mask), "b h n d -> b n (h d)")
+
+    return shielded(attend, x, mask)
 
 
 def masked_softmax(a: Float[Tensor, "b h n m"], mask: Bool[Tensor, "n m"] | None = None) -> Float[Tensor, "b h n m"]:

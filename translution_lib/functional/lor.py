@@ -14,6 +14,7 @@ from torch import Tensor
 from translution_lib.functional.attention import masked_softmax
 from translution_lib.functional.checks import check_choice, check_heads, check_tokens, check_weight
 from translution_lib.functional.grouped import pair_scores, pair_values
+from translution_lib.functional.masks import shielded
 from translution_lib.functional.translution import (
     gather_weight,
     mask_scores,
@@ -91,8 +92,12 @@ def lor_translution(x: Float[Tensor, "b n c"], low: Three, cores: Three, up: Flo
     Label: thm-lor-zero, thm-lor-contained, thm-lor-full, thm-lor-half.
     """
     check_lor(x, low, cores, up, relations, heads, shared, variant)
-    alpha = lor_scores(x, low, cores, up, relations, heads, shared, variant).softmax(dim=-1)
-    return lor_values(alpha, x, low, cores, up, relations, shared, variant)
+
+    def attend(x: Tensor) -> Tensor:
+        alpha = lor_scores(x, low, cores, up, relations, heads, shared, variant).softmax(dim=-1)
+        return lor_values(alpha, x, low, cores, up, relations, shared, variant)
+
+    return shielded(attend, x, relations.mask_needed(x.device))
 
 
 def lor_scores(x: Float[Tensor, "b n c"], low: Three, cores: Three, up: Float[Tensor, "r2 e"], relations: Relations,

@@ -39,6 +39,12 @@ def apart(run: Run, x: Float[Tensor, "b n c"], table: Bool[Tensor, "n n"] | None
     return y.masked_fill((silent if mask.ndim == 3 else silent | ~mask)[..., None], 0)
 
 
+def shielded(operator: Callable[[Tensor], Tensor], x: Float[Tensor, "b n c"],
+             table: Bool[Tensor, "n n"] | None) -> Float[Tensor, "b n e"]:
+    """Run an operator so that a token reaches those alone whom the table lets attend to it; None: all may."""
+    return operator(x) if table is None else finite_or_nan(lambda x, _: operator(x), x, table)
+
+
 def finite_or_nan(run: Run, x: Float[Tensor, "b n c"], allowed: Bool[Tensor, "*b _ n"]) -> Float[Tensor, "b n e"]:
     """Run a layer on the finite tokens; what may attend to another one becomes NaN."""
     spoilt = ~x.isfinite().all(-1)

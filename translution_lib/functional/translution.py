@@ -12,6 +12,7 @@ from torch import Tensor
 from translution_lib.functional.attention import masked_softmax
 from translution_lib.functional.checks import check_attention, check_heads, check_tokens, check_weight
 from translution_lib.functional.grouped import pair_scores, pair_values
+from translution_lib.functional.masks import shielded
 from translution_lib.relations import Relations
 
 
@@ -48,8 +49,12 @@ def translution(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, w_v: Tensor
     thm-contains-strict.
     """
     check_attention(x, w_q, w_k, w_v, relations, heads)
-    alpha = translution_scores(x, w_q, w_k, relations, heads).softmax(dim=-1)
-    return translution_values(alpha, x, w_v, relations)
+
+    def attend(x: Tensor) -> Tensor:
+        alpha = translution_scores(x, w_q, w_k, relations, heads).softmax(dim=-1)
+        return translution_values(alpha, x, w_v, relations)
+
+    return shielded(attend, x, relations.mask_needed(x.device))
 
 
 def translution_scores(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, relations: Relations,
@@ -123,5 +128,7 @@ def values_definition(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"]
     """Return the weighted sum of values f'_i = Σ_j α_ij v_ij by the literal equation."""
     check_tokens(x, relations.n)
     v = (x[:, None, :, None] @ gather_weight(w_v, relations)).squeeze(-2)       # v_ij = f_j W^v[δ]    b n|1 n e
+    if not relations.complete:                  # 0 · NaN is NaN: a masked pair passes nothing on, whatever it holds
+        v = v.masked_fill(~relations.mask_on(x.device)[..., None], 0)
     v = rearrange(v, "b i j (h d) -> b h i j d", h=alpha.shape[1])
     return rearrange((alpha[..., None] * v).sum(dim=3), "b h i d -> b i (h d)")
