@@ -54,7 +54,7 @@ notebooks: $(STAMP)
 
 built: $(STAMP)
 	$(BIN)/python book/tools/build.py
-	BOOK_HTML=_build/html $(BIN)/pytest tests/book/built -n $(JOBS)
+	BOOK_HTML=_build/html $(BIN)/pytest tests/book/built -n $(JOBS) --dist worksteal
 
 quick: $(STAMP)
 	$(BIN)/ruff check .

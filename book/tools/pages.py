@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import nbformat
@@ -32,9 +32,9 @@ class Page:
         """Whether its source is a notebook."""
         return self.path.suffix == ".ipynb"
 
-    @property
+    @cached_property
     def notebook(self) -> nbformat.NotebookNode:
-        """Its source, read anew."""
+        """Its source."""
         return nbformat.read(self.path, as_version=4)
 
     @property

@@ -7,6 +7,7 @@ are skipped; with CI=true they fail instead.
 import functools
 import http.server
 import json
+import re
 import threading
 from urllib.parse import urlsplit
 
@@ -159,7 +160,18 @@ def test_a_page_in_the_browser(browser, address, page):
     assert complaints(browser) == []
 
 
-@pytest.mark.parametrize("page", pages(), ids=by_name)
+def with_every_script():
+    """The first pages that have all scripts of moving figures between them, and every page that has no notebook."""
+    seen = set()
+    for page in pages():
+        shown = "".join(output.get("data", {}).get("text/html", "") for c in page.code_cells for output in c.outputs)
+        scripts = set(re.findall(r'"use strict";(.*?)start\("', shown, re.DOTALL))
+        if not page.is_notebook or scripts - seen:
+            seen |= scripts
+            yield page
+
+
+@pytest.mark.parametrize("page", list(with_every_script()), ids=by_name)
 def test_a_page_opened_as_a_file(browser, html, page):
     resize(browser, WIDE)
     scheme(browser, "light")

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, NavigableString
 from pages import by_name, labels, pages, titles
 
 # Typed and not derived: a book that lost a page must not pass because its table of contents lost it too.
@@ -71,6 +71,12 @@ each_page = pytest.mark.parametrize("page", pages(), ids=by_name)
 @cache
 def parsed(file: Path) -> BeautifulSoup:
     return BeautifulSoup(file.read_text(encoding="utf8"), "html.parser")
+
+
+@cache
+def places(file: Path) -> set[str]:
+    """What a link into a page may name."""
+    return {element[name] for element in parsed(file).find_all(True) for name in ("id", "name") if name in element.attrs}
 
 
 @pytest.fixture
@@ -163,8 +169,7 @@ def test_every_link_inside_the_book_arrives(html, page, article):
         target = (here.parent / unquote(parts.path)).resolve() if parts.path else here
         assert target.exists(), link["href"]
         if parts.fragment and target.suffix == ".html":
-            fragment = unquote(parts.fragment)
-            assert parsed(target).find(id=fragment) or parsed(target).find(attrs={"name": fragment}), link["href"]
+            assert unquote(parts.fragment) in places(target), link["href"]
 
 
 def test_the_index_leads_from_every_label_to_its_statement(html):
@@ -204,12 +209,19 @@ def test_no_page_of_sources_fetches_from_another_host(html):
         assert not [address for address in fetched if OTHER_HOST.match(address)], file
 
 
+def texts(element):
+    """The texts within an element that are no code."""
+    for child in element.children:
+        if isinstance(child, NavigableString):
+            yield child
+        elif child.name not in ("pre", "code", "script", "style", "svg"):
+            yield from texts(child)
+
+
 @each_page
 def test_no_markup_is_left_unread(article):
     """A misspelled role or a directive that was not parsed shows up as text."""
-    prose = " ".join(
-        text for text in article.find_all(string=True) if not text.find_parent(["pre", "code", "script", "style"])
-    )
+    prose = " ".join(texts(article))
     leftover = re.search(r"\{(?:eq|cite|doc|ref|prf:\w+|term|numref)\}|:label:|```|\$\$|-(?:start|end)\}", prose)
     assert leftover is None, prose[max(0, leftover.start() - 80) : leftover.end() + 80]
 
