@@ -76,7 +76,8 @@ def parsed(file: Path) -> BeautifulSoup:
 @cache
 def places(file: Path) -> set[str]:
     """What a link into a page may name."""
-    return {element[name] for element in parsed(file).find_all(True) for name in ("id", "name") if name in element.attrs}
+    elements = parsed(file).find_all(True)
+    return {element[name] for element in elements for name in ("id", "name") if name in element.attrs}
 
 
 @pytest.fixture
