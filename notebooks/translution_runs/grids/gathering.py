@@ -12,7 +12,7 @@ from translution_runs import lock
 from translution_runs.files import lock_file, write_atomically
 from translution_runs.grids.files import PROFILES, grid_files, read_file
 from translution_runs.grids.grid import read_grid
-from translution_runs.kinds import AnyConfig, kind_named
+from translution_runs.kinds import AnyConfig, kind_named, kind_of
 from translution_runs.reading import LINES, Place, find, lines_of, loose, true_name
 from translution_runs.records import Record, differences
 
@@ -107,11 +107,13 @@ def listed(configs: Mapping[str, AnyConfig], grid: str, grids: str | Path | None
     files: Mapping[str, Path] = {}
     with suppress(ValueError):  # no folder of grids, as where the library is installed alone
         files = grid_files(grids)
-    for profile in dict.fromkeys(("cpu", *PROFILES)) if grid in files else ():
-        for path in files.values():
+    kinds = {kind_of(config).name for config in configs.values()}
+    known = {path: file for path in files.values() if grid in files and (file := read_file(path)).experiment in kinds}
+    for profile in dict.fromkeys(("cpu", *PROFILES)):
+        for path in (path for path, file in known.items() if profile in file.profiles):
             if not left:
                 return found
-            for config in read_grid(path, profile).runs if profile in read_file(path).profiles else ():
+            for config in read_grid(path, profile).runs:
                 if (name := left.pop(config.fingerprint(), None)) is not None:
                     found[name] = path.stem
     return found
