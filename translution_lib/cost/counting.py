@@ -1,4 +1,8 @@
-"""What a model costs, by running it: the oracles of the closed formulas."""
+"""What a model costs, counted: its numbers, the matrix products of a run, and the bytes that a run keeps."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
 
 import torch
 from torch import Tensor, nn
@@ -7,8 +11,42 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from translution_lib.cost.model import config_of
-from translution_lib.models import GPT, ViT, ViTConfig
+from translution_lib.cost.on_meta import OnMeta
+from translution_lib.models import GPT, GPTConfig, ViT, ViTConfig
+
+Config = ViTConfig | GPTConfig
+
+
+def config_of(model: Config | nn.Module) -> Config:
+    """Return the configuration of a model, or the configuration itself.
+
+    Raises:
+        ValueError: anything but a ViT, a GPT or one of their configurations.
+    """
+    config = model.config if isinstance(model, (ViT, GPT)) else model
+    if not isinstance(config, (ViTConfig, GPTConfig)):
+        raise ValueError(f"model must be a ViT, a GPT or the configuration of one, got {type(model).__name__}")
+    return config
+
+
+def build(config: Config) -> nn.Module:
+    """Return a fresh model of a configuration."""
+    values = {f.name: getattr(config, f.name) for f in fields(config) if f.name != "options"}
+    return (ViT if isinstance(config, ViTConfig) else GPT)(**values, **config.options)
+
+
+def sample_of(config: Config, like: Tensor, batch: int = 1) -> Tensor:
+    """Return zeros of the shape of a batch of images or texts, on the device of a tensor."""
+    if isinstance(config, ViTConfig):
+        return like.new_zeros(batch, config.channels, config.image_size, config.image_size)
+    return like.new_zeros(batch, config.context, dtype=torch.long)
+
+
+def check_positive(**values: object) -> None:
+    """Refuse what is not an integer from 1 up."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} must be a positive integer, got {value!r}")
 
 
 def count_parameters(model: nn.Module) -> int:
@@ -29,33 +67,20 @@ def count_macs(model: nn.Module, inputs: Tensor | None = None) -> int:
     Raises:
         ValueError: no inputs for a module that is neither a ViT nor a GPT.
     """
-    inputs = _sample(model) if inputs is None else inputs
+    if inputs is None and not isinstance(model, (ViT, GPT)):
+        raise ValueError(f"inputs must be given for a module that is neither a ViT nor a GPT: {type(model).__name__}")
+    given = sample_of(config_of(model), next(model.parameters())) if inputs is None else inputs
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
-        model(inputs)
+        model(given)
     return counter.get_total_flops() // 2
-
-
-def _sample(model: nn.Module) -> Tensor:
-    """Return zeros of the shape of one sample, on the model's device."""
-    if not isinstance(model, (ViT, GPT)):
-        raise ValueError(f"inputs must be given for a module that is neither a ViT nor a GPT: {type(model).__name__}")
-    config, weight = config_of(model), next(model.parameters())
-    if isinstance(config, ViTConfig):
-        return weight.new_zeros(1, config.channels, config.image_size, config.image_size)
-    return weight.new_zeros(1, config.context, dtype=torch.long)
-
-
-def storage_of(tensor: Tensor) -> StorageWeakRef:
-    """What tells storages apart on every device; on "meta" all have the same address."""
-    return StorageWeakRef(tensor.untyped_storage())
 
 
 def count_saved_bytes(module: nn.Module, x: Tensor, *, tables: bool = False) -> int:
     """Return the bytes that a forward run keeps for backward: each storage once, parameters and buffers excepted.
 
     Args:
-        module: any module.
+        module: any module; on the meta device nothing is computed, and attention is the fused kernel that would run.
         x: its input; a gradient for it is asked for as well, as in the middle of a model.
         tables: count tensors of integers and truth values too, such as a table of relation ids.
     """
@@ -67,7 +92,22 @@ def count_saved_bytes(module: nn.Module, x: Tensor, *, tables: bool = False) -> 
             kept[storage_of(tensor)] = tensor.detach()
         return tensor
 
-    with torch.enable_grad(), saved_tensors_hooks(pack, lambda tensor: tensor):
+    with torch.enable_grad(), saved_tensors_hooks(pack, lambda tensor: tensor), as_on_a_device(x):
         result = module(x.detach().requires_grad_(x.is_floating_point()))
     del result
     return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
+
+@contextmanager
+def as_on_a_device(x: Tensor) -> Iterator[None]:
+    """Let operations on "meta" be those of a processor, if x lies there."""
+    if not x.is_meta:
+        yield
+        return
+    with OnMeta("cpu"):
+        yield
+
+
+def storage_of(tensor: Tensor) -> StorageWeakRef:
+    """What tells storages apart on every device; on "meta" all have the same address."""
+    return StorageWeakRef(tensor.untyped_storage())

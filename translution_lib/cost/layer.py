@@ -1,246 +1,303 @@
-"""The cost of one mixing layer, from the layer itself or from its name and options; chapter "What it costs"."""
+"""What one mixing layer costs: formulas of the four that the book derives, all others counted.
+
+A multiply–add counts as one. The symbols are those of the chapter "What it costs": n tokens, ρ relations, C = dim,
+C′ = inner = heads · head dimension. Source: seed 000, section 3.4, eq. (1) and (2), Tables 2–8, 10, 11.
+"""
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import fields
-from math import log, prod
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
 from typing import Any
 
 import torch
 from torch import nn
 
 from translution_lib import mixers
-from translution_lib.cost.base import FORMS, Layer
-from translution_lib.cost.encodings import CountedLayer, GatedLayer, RotaryLayer, ScalarBiasLayer, VectorLayer
-from translution_lib.cost.geometry import RiemannLayer
-from translution_lib.cost.kinds import ConvolutionLayer, LoRLayer, SelfAttentionLayer, TranslutionLayer
-from translution_lib.cost.performers import FirstStrategyLayer, PerformerLayer, SecondStrategyLayer
-from translution_lib.cost.relatives import AbsoluteTranslutionLayer, GeneralLayer, RotaryTranslutionLayer
-from translution_lib.mixers.positional import clipped, offset_count
+from translution_lib.cost.counting import check_positive, count_macs
 from translution_lib.relations import Relations
+
+MATRICES = ("query", "key", "value", "output")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer without a formula of its own: its numbers are counted, and the products that a run of it makes.
+
+    Attributes:
+        tokens: n, the CLS token included.
+        relations: number ρ of relations in the table.
+        attended: number of pairs that are not masked.
+        dim: C, channels of a token.
+        inner: C′, channels of all heads together.
+        heads: number of heads.
+        output: whether the output map (C′ + 1)·C is there.
+        extra: parameters besides queries, keys, values and the output map.
+        mixer: the layer itself.
+    """
+
+    tokens: int
+    relations: int
+    attended: int
+    dim: int
+    inner: int
+    heads: int
+    output: bool
+    extra: int
+    mixer: nn.Module = field(repr=False, compare=False)
+
+    @property
+    def pairs(self) -> int:
+        """n², masked pairs included."""
+        return self.tokens ** 2
+
+    @property
+    def parameters(self) -> int:
+        """Number of trainable numbers."""
+        return self.weights + self.output * (self.inner + 1) * self.dim
+
+    @property
+    def macs_as_printed(self) -> int:
+        """Multiply–adds as the seed's FLOPs columns count them, a matrix per pair once per token."""
+        return self.mixing_as_printed + self.output_macs
+
+    def macs_true(self, attended_only: bool = False) -> int:
+        """Multiply–adds of the equations, scores and weighted sums included, softmax and biases not.
+
+        Args:
+            attended_only: count the pairs that are not masked, instead of all n² that the authors' code computes.
+        """
+        return self.mixing(self.attended if attended_only else self.pairs) + self.output_macs
+
+    @property
+    def macs_products(self) -> int:
+        """Multiply–adds of the matrix products that the library's fast form runs; ``count_macs`` sees these.
+
+        With one head it may run fewer: where a relation has more rows than channels, its scores are one product.
+        """
+        return self.mixing_products + self.output_macs
+
+    @property
+    def output_macs(self) -> int:
+        """Multiply–adds of the output map."""
+        return self.output * self.tokens * self.inner * self.dim
+
+    @cached_property
+    def counted(self) -> int:
+        """Multiply–adds of the matrix products before the output map, counted on the meta device."""
+        copy = deepcopy(self.mixer).to("meta")
+        return count_macs(copy, torch.empty(1, self.tokens, self.dim, device="meta")) - self.output_macs
+
+    # What comes before the output map; a kind of layer with a formula replaces these four.
+    @property
+    def weights(self) -> int:
+        """Parameters before the output map."""
+        return sum(p.numel() for name, p in self.mixer.named_parameters() if not name.startswith("output."))
+
+    def mixing(self, pairs: int) -> int:
+        """Multiply–adds when ``pairs`` pairs are computed."""
+        return self.counted
+
+    @property
+    def mixing_as_printed(self) -> int:
+        """Multiply–adds by the printed rule."""
+        return self.mixing(self.pairs)
+
+    @property
+    def mixing_products(self) -> int:
+        """Multiply–adds of matrix products in the fast form."""
+        return self.counted
+
+
+class SelfAttentionLayer(Layer):
+    """Self-attention, with or without parts.
+
+    What parts do is elementwise in their equations and counts nothing, as in the printed columns. The fast form of some
+    takes matrix products instead, which ``macs_products`` counts.
+
+    Label: eq-attention-cost, eq-cost-layer, eq-cost-true.
+    """
+
+    @property
+    def weights(self) -> int:
+        """3·C·C′, and the numbers of the parts."""
+        return 3 * self.dim * self.inner + self.extra
+
+    def mixing(self, pairs: int) -> int:
+        """3·n·C·C′ + 2·pairs·C′."""
+        return 3 * self.tokens * self.dim * self.inner + 2 * pairs * self.inner
+
+    @property
+    def mixing_products(self) -> int:
+        """All n² scores, masked ones too; with parts counted."""
+        return self.counted if len(getattr(self.mixer, "encodings", ())) else self.mixing(self.pairs)
+
+
+@dataclass(frozen=True)
+class ConvolutionLayer(Layer):
+    """Convolution with a number of taps; padding counts as if it were multiplied, as torch's counter does.
+
+    Label: eq-conv-cost.
+    """
+
+    taps: int = 9
+
+    @property
+    def weights(self) -> int:
+        """One matrix per tap."""
+        return self.taps * self.dim ** 2
+
+    def mixing(self, pairs: int) -> int:
+        """n·taps·C², whatever the table masks."""
+        return self.tokens * self.weights
+
+    @property
+    def mixing_products(self) -> int:
+        """n·taps·C²."""
+        return self.tokens * self.weights
+
+
+@dataclass(frozen=True)
+class TranslutionLayer(Layer):
+    """Translution; ``relative`` holds the letters of "qkv" that have one matrix per relation.
+
+    Label: eq-rel-parameters, eq-cost-layer, eq-cost-true.
+    """
+
+    relative: str = "qkv"
+
+    def copies(self, relative: int, shared: int = 1) -> int:
+        """Sum over the letters: ``relative`` for each relative one, ``shared`` for each other."""
+        return len(self.relative) * relative + (3 - len(self.relative)) * shared
+
+    @property
+    def weights(self) -> int:
+        """C·C′ for every relation of a relative letter, C·C′ for a shared letter, and an embedding if there is one."""
+        return self.copies(self.relations) * self.dim * self.inner + self.extra
+
+    @property
+    def mixing_as_printed(self) -> int:
+        """Self-attention's count: the printed columns ignore that the matrices differ from pair to pair."""
+        return (3 * self.tokens * self.dim + 2 * self.pairs) * self.inner
+
+    def mixing(self, pairs: int) -> int:
+        """C·C′ per pair for a relative letter, per token for a shared one; 2·C′ per pair for score and sum."""
+        return self.copies(pairs, self.tokens) * self.dim * self.inner + 2 * pairs * self.inner
+
+    @property
+    def mixing_products(self) -> int:
+        """Projections of attended pairs; scores and sums only where both, or the value, are shared."""
+        dense = ("q" not in self.relative and "k" not in self.relative) + ("v" not in self.relative)
+        return self.copies(self.attended, self.tokens) * self.dim * self.inner + dense * self.pairs * self.inner
+
+    def saved_bytes(self, batch: int = 1, itemsize: int = 4, form: str = "fast") -> int:
+        """Bytes kept for backward with all letters relative, the input of the output map included, as derived.
+
+        Args:
+            batch: samples.
+            itemsize: bytes of a number.
+            form: "gather" keeps the matrix, the row and the vector of every pair, "pairs" the vectors alone; "fast"
+                computes them again, and keeps the tokens, reordered for scores and for values where there is a batch.
+
+        Raises:
+            ValueError: a batch or itemsize that is not a positive integer, an unknown form, a shared letter.
+
+        Label: eq-fit-recompute, eq-fit-memory.
+        """
+        check_positive(batch=batch, itemsize=itemsize)
+        n, c, e = self.tokens, self.dim, self.inner
+        forms = {"fast": (1 + (batch > 1)) * n * c, "pairs": (1 + (batch > 1)) * n * c + 3 * self.attended * e,
+                 "gather": 3 * self.pairs * (c * e + c + e)}
+        if form not in forms:
+            raise ValueError(f"form must be one of {tuple(forms)}, got {form!r}")
+        if self.relative != "qkv":
+            raise ValueError(f'relative must be "qkv", got {self.relative!r}')
+        return itemsize * batch * (self.heads * self.pairs + self.output * n * e + forms[form])
+
+
+@dataclass(frozen=True)
+class LoRLayer(Layer):
+    """LoR-Translution; ``low`` = h·C¹ and ``core`` = h·C² channels of all heads, ``shared``: with Wq, Wk, Wv.
+
+    With ``diagonal`` cores there are two diagonals for each relation instead of three matrices.
+
+    Label: eq-lor-parameters, eq-cost-layer, eq-cost-true, eq-sharing-cost.
+    """
+
+    low: int = 24
+    core: int = 24
+    shared: bool = True
+    diagonal: bool = False
+
+    @property
+    def per_core(self) -> int:
+        """Numbers of a relation, and multiply–adds with them for a pair: 3·R1·R2, or 2·R1 with diagonals."""
+        return 2 * self.low if self.diagonal else 3 * self.low * self.core
+
+    @property
+    def per_token(self) -> int:
+        """Multiply–adds per token of W1 (three of them) and W2: 3·C·R1 + R2·C′; also their parameters."""
+        return 3 * self.dim * self.low + self.core * self.inner
+
+    @property
+    def weights(self) -> int:
+        """3·C·C′ where shared, W1 and W2, and the cores of every relation."""
+        return 3 * self.shared * self.dim * self.inner + self.per_token + self.relations * self.per_core
+
+    @property
+    def mixing_as_printed(self) -> int:
+        """Self-attention (where shared) plus W1, W2 and three cores once per token."""
+        return self._wide(self.pairs) + self.tokens * (self.per_token + self.per_core)
+
+    def mixing(self, pairs: int) -> int:
+        """Self-attention, W1 and W2 per token; the cores and 2·R2 for score and sum per pair."""
+        return self._wide(pairs) + self.tokens * self.per_token + pairs * (self.per_core + 2 * self.core)
+
+    @property
+    def mixing_products(self) -> int:
+        """The cores of attended pairs, if they are matrices; the scores of the shared part for all pairs."""
+        cores = 0 if self.diagonal else self.attended * self.per_core
+        return self._wide(self.pairs) + self.tokens * self.per_token + cores
+
+    def _wide(self, pairs: int) -> int:
+        return self.shared * (3 * self.tokens * self.dim + 2 * pairs) * self.inner
+
+
+FORMULAS: dict[type[nn.Module], tuple[type[Layer], Callable[[Any], tuple]]] = {
+    mixers.Attention: (SelfAttentionLayer, lambda layer: ()),
+    mixers.Convolution: (ConvolutionLayer, lambda layer: (prod(layer.kernel.shape[:-2]),)),
+    mixers.LoRTranslution: (LoRLayer, lambda layer: (
+        *(layer.heads * r for r in layer.relative_dim), layer.query is not None, layer.core == "diagonal")),
+    **dict.fromkeys((mixers.Translution, mixers.ValueTranslution, mixers.AbsoluteTranslution),
+                    (TranslutionLayer, lambda layer: (layer.relative,))),
+}
+"""Per class of layers: its formula, and a reader of the numbers that the formula needs besides."""
 
 
 def of(mixer: nn.Module) -> Layer:
-    """Return the cost of a mixing layer of the library.
+    """Return the cost of a mixing layer: by formula where one is derived, otherwise counted when it is asked for.
 
     Raises:
-        ValueError: a layer whose cost is not known here.
+        ValueError: a module that is no layer over a table of relations.
     """
     layer: Any = mixer
-    known = _part(layer) if type(mixer) is mixers.Attention else next(
-        (found for kind, found in LAYERS.items() if isinstance(mixer, kind)), None)
-    if known is None and isinstance(mixer, mixers.Attention):
-        return _counted(mixer)
-    if known is None:
-        raise ValueError(f"mixer must be a layer of one of {sorted(KINDS)}, or attention with parts, got {mixer!r}")
-    name, read = known
-    options = {"output": isinstance(layer.output, nn.Linear), **read(layer)}
-    if isinstance(layer, mixers.Mixer):
-        options |= {"heads": layer.heads, "head_dim": layer.head_dim}
-    return named(name, layer.relations, layer.dim, **options)
+    if not isinstance(getattr(mixer, "relations", None), Relations):
+        raise ValueError(f"mixer must be a layer over a table of relations, got {mixer!r}")
+    where, inner, heads = layer.relations, getattr(layer, "inner", layer.dim), getattr(layer, "heads", 1)
+    extra = sum(p.numel() for name, p in mixer.named_parameters() if name.partition(".")[0] not in MATRICES)
+    sizes = (where.n, where.count, int(where.mask.sum()), layer.dim, inner, heads, isinstance(
+        getattr(layer, "output", None), nn.Linear), extra, mixer)
+    kind, read = FORMULAS.get(type(mixer), (Layer, lambda layer: ()))
+    return kind(*sizes, *read(layer))
 
 
-def _counted(layer: mixers.Attention) -> Layer:
-    """Return the cost of attention with any parts, from a copy on the meta device."""
-    from translution_lib.cost.counting import count_macs, count_parameters  # which reads the costs of models
-
-    copy = deepcopy(layer).to("meta")
-    size = named("self-attention", layer.relations, layer.dim, layer.heads, head_dim=layer.head_dim,
-                 output=isinstance(layer.output, nn.Linear))
-    numbers = count_parameters(copy) - sum(p.numel() for p in copy.output.parameters())
-    products = count_macs(copy, torch.empty(1, layer.relations.n, layer.dim, device="meta")) - size.output_macs
-    return CountedLayer(**{f.name: getattr(size, f.name) for f in fields(size)}, numbers=numbers, products=products)
-
-
-def _part(layer: mixers.Attention) -> tuple[str, Callable[..., dict]] | None:
-    """Return the name and the reader of attention with one part, beside an embedding of places."""
-    kinds = [type(part) for part in layer.encodings if not isinstance(part, mixers.Absolute)]
-    return ("self-attention", _absolute_too) if not kinds else PARTS.get(kinds[0]) if len(kinds) == 1 else None
-
-
-def named(name: str, relations: Relations, dim: int, heads: int = 1, *, head_dim: int | None = None,
-          output: bool = True, **options) -> Layer:
-    """Return the cost of the mixer ``MIXERS[name](relations, dim=dim, heads=heads, …)`` without building it.
-
-    Options that change no cost (``init``, ``variant``, ``dropout``) are accepted and ignored.
+def named(name: str, relations: Relations, dim: int, heads: int = 1, **options) -> Layer:
+    """Return the cost of the layer ``MIXERS[name](relations, dim=dim, heads=heads, …)``, built on the meta device.
 
     Raises:
-        ValueError: a mixer whose cost is not known here.
+        ValueError: an unknown mixer, or options that it refuses.
     """
-    if name not in KINDS:
-        with torch.device("meta"):
-            return of(mixers.mixer_named(name)(relations, dim=dim, heads=heads, head_dim=head_dim, output=output,
-                                               **options))
-    kind, fixed, read = KINDS[name]
-    inner = heads * head_dim if head_dim is not None else dim
-    numbers = {**read(relations, heads, width=inner // heads, **options), **fixed}
-    size = Layer(relations.n, relations.count, int(relations.mask.sum()), dim, inner, heads, output,
-                 _largest_group(relations))
-    return kind(**{f.name: getattr(size, f.name) for f in fields(size)}, **numbers)
-
-
-def _largest_group(relations: Relations) -> int:
-    """Return the pairs of the largest relation, with those of its mirror image where the table has one."""
-    largest = int(relations.sizes.max())
-    return largest if relations.causal or relations.count == 1 else min(2 * largest, relations.n ** 2)
-
-
-def _absolute(relations, heads, absolute: bool = False, **ignored) -> dict:
-    return {"absolute": absolute}
-
-
-def _taps(relations, heads, kernel_size=3, **ignored) -> dict:
-    sides = [kernel_size] * len(relations.shape) if isinstance(kernel_size, int) else kernel_size
-    return {"taps": prod(sides)}
-
-
-def _relative(relations, heads, relative: str = "qkv", **ignored) -> dict:
-    return {"relative": relative}
-
-
-def _low_rank(relations, heads, relative_dim=8, shared: bool = True, core: str = "dense", **ignored) -> dict:
-    low, wide = relative_dim if isinstance(relative_dim, (tuple, list)) else (relative_dim, relative_dim)
-    return {"low": heads * low, "core": heads * wide, "shared": shared, "diagonal": core == "diagonal"}
-
-
-def _vectors(relations, heads, absolute=False, sides="kv", clip=None, per_head=True, **ignored) -> dict:
-    return {"absolute": absolute, "sides": sides, "vectors": offset_count(clipped(relations, clip)),
-            "per_head": per_head}
-
-
-def _bias_rows(relations, heads, absolute=False, bias="table", num_buckets=32, **ignored) -> dict:
-    return {"absolute": absolute, "rows": {"table": offset_count(relations), "t5": num_buckets, "alibi": 0}[bias]}
-
-
-def _gate(relations, heads, absolute=False, form="original", **ignored) -> dict:
-    delta = relations.labels[: offset_count(relations)]
-    distances = len({sum(step**2 for step in label) for label in delta})
-    features = 1 + len(delta[0]) if form == "original" else distances
-    return {"absolute": absolute, "features": features, "vectors": len(delta)}
-
-
-def _turns(relations, heads, absolute=False, angles="fixed", cls_token="free", **ignored) -> dict:
-    offset_count(relations)
-    return {"absolute": absolute, "axes": len(relations.shape), "learned": angles == "learned",
-            "extra": 2 if relations.cls and cls_token == "free" else 0}
-
-
-def _functions(relations, heads, kernel="mlp", functions=8, hidden=32, centres=5, **ignored) -> dict:
-    m, axes = offset_count(relations), len(relations.shape)
-    reach = [len(set(axis)) for axis in zip(*relations.labels[:m], strict=True)]
-    number = {"mlp": functions, "radial": prod(centres if r > 1 else 1 for r in reach), "axes": sum(reach),
-              "table": m}[kernel]
-    learned = functions - 1 if kernel == "mlp" else 0
-    return {"functions": number + relations.count - m, "table": kernel == "table", "axes": axes, "vectors": m,
-            "learned": learned, "network": hidden if learned else 0}
-
-
-def _features(relations, heads, absolute=False, features="positive", num_features=None, width=1, **ignored) -> dict:
-    draws = num_features or max(1, int(width * log(width)))
-    return {"absolute": absolute, "draws": draws, "waves": 1 if features == "positive" else 2,
-            "causal": not relations.complete}
-
-
-def _length_scales(relations, heads, length_scales=4, num_features=None, width=1, **options) -> dict:
-    scales = len(relations.shape) * length_scales
-    return {**_features(relations, heads, num_features=num_features, width=width + 2 * scales, **options),
-            "axes": len(relations.shape), "scales": scales, "cls": relations.cls}
-
-
-def _distances(relations, heads, clip=6, signed=False, corner=None, **options) -> dict:
-    line = signed or relations.causal
-    return {**_features(relations, heads, **options), "cls": relations.cls, "placed": corner is not None,
-            "vectors": 2 * clip + 1 if signed and not relations.causal else clip + 1,
-            "balls": None if line else min(clip, sum(side - 1 for side in relations.shape))}
-
-
-def _transport(relations, heads, transport="rotation", metric="scalar", angles="fixed", alpha=0.1, focus=None, width=1,
-               **options) -> dict:
-    axes = len(relations.shape)
-    scales = {None: None, "scalar": heads * axes, "pairs": heads * width // 2}.get(metric, heads * width)
-    return {**_turns(relations, heads, **options), "learned": transport not in ("skew", "none") and angles == "learned",
-            "still": transport == "none", "skew": transport == "skew", "scales": scales, "squashed": alpha is not None,
-            "focus": focus or "", "turning": metric == "general"}
-
-
-KINDS: dict[str, tuple[type[Layer], dict, Callable[..., dict]]] = {
-    "self-attention": (SelfAttentionLayer, {}, _absolute),
-    "absolute": (SelfAttentionLayer, {"absolute": True}, _absolute),
-    "translution": (TranslutionLayer, {}, _relative),
-    "value-translution": (TranslutionLayer, {"relative": "v"}, _relative),
-    "lor-translution": (LoRLayer, {}, _low_rank),
-    "convolution": (ConvolutionLayer, {}, _taps),
-    "key-vector": (VectorLayer, {"sides": "k"}, _vectors),
-    "value-vector": (VectorLayer, {"sides": "v"}, _vectors),
-    "key-value-vector": (VectorLayer, {}, _vectors),
-    "scalar-bias": (ScalarBiasLayer, {}, _bias_rows),
-    "gated-bias": (GatedLayer, {}, _gate),
-    "rotary": (RotaryLayer, {}, _turns),
-    "rotary-translution": (RotaryTranslutionLayer, {}, _turns),
-    "general-translution": (GeneralLayer, {}, _functions),
-    "absolute-translution": (AbsoluteTranslutionLayer, {}, _relative),
-    "riemann": (RiemannLayer, {}, _transport),
-    "performer": (PerformerLayer, {}, _features),
-    "performer-no-position": (PerformerLayer, {}, _features),
-    "performer-absolute": (PerformerLayer, {"absolute": True}, _features),
-    "performer-s1": (FirstStrategyLayer, {}, _length_scales),
-    "performer-s2": (SecondStrategyLayer, {}, _distances),
-}
-"""Per mixer name: its cost class, the numbers that the name fixes, and a reader of its options."""
-
-
-def _absolute_too(mixer: nn.Module, **options) -> dict:
-    return {"absolute": getattr(mixer, "position", None) is not None, **options}
-
-
-PARTS: dict[type[nn.Module], tuple[str, Callable[..., dict]]] = {
-    mixers.Vectors: ("key-value-vector", lambda layer: _absolute_too(
-        layer, sides=layer.sides, clip=layer.clip, per_head=layer.per_head)),
-    mixers.ScalarBias: ("scalar-bias", lambda layer: _absolute_too(
-        layer, bias=layer.maker, num_buckets=layer.num_buckets)),
-    mixers.PositionalGate: ("gated-bias", lambda layer: _absolute_too(layer, form=layer.form)),
-    mixers.Rotary: ("rotary", lambda layer: _rotary(layer)),
-    mixers.Transport: ("riemann", lambda layer: _absolute_too(
-        layer, transport=layer.transport, metric=layer.metric, alpha=layer.alpha, focus=layer.focus,
-        angles="fixed" if layer.theta is None else "learned")),
-}
-"""Per class of parts: the name of attention with it alone, and a reader of the layer's options."""
-
-
-LAYERS: dict[type[nn.Module], tuple[str, Callable[..., dict]]] = {
-    mixers.Convolution: ("convolution", lambda layer: {"kernel_size": tuple(layer.kernel.shape[:-2])}),
-    mixers.RotaryTranslution: ("rotary-translution", lambda layer: _rotary(layer)),
-    mixers.PerformerS1: ("performer-s1", lambda layer: _random(layer, length_scales=layer.scales.shape[1])),
-    mixers.PerformerS2: ("performer-s2", lambda layer: _random(
-        layer, clip=layer.clip, signed=layer.signed and not layer.relations.causal, corner=layer.corner)),
-    mixers.Performer: ("performer", lambda layer: _random(layer)),
-    mixers.GeneralTranslution: ("general-translution", lambda layer: _general(layer)),
-    mixers.AbsoluteTranslution: ("absolute-translution", lambda layer: {"relative": layer.relative}),
-    mixers.Translution: ("translution", lambda layer: {"relative": layer.relative}),
-    mixers.LoRTranslution: ("lor-translution", lambda layer: {
-        "relative_dim": layer.relative_dim, "shared": layer.query is not None, "core": layer.core}),
-}
-"""Per class of layers, special ones first: a mixer name with its cost, and a reader of the layer's options."""
-
-
-def _random(layer: mixers.Performer, **options) -> dict:
-    return _absolute_too(layer, features=layer.features, num_features=len(layer.omega), **options)
-
-
-def _rotary(layer: Any) -> dict:
-    return _absolute_too(layer, angles="fixed" if layer.theta is None else "learned", cls_token=layer.cls_token)
-
-
-def _general(layer: mixers.GeneralTranslution) -> dict:
-    basis: Any = layer.basis
-    network = getattr(basis, "network", None)
-    roles = layer.relations.count - offset_count(layer.relations)
-    options = {"kernel": layer.kernel, "functions": layer.query.shape[0] - roles,
-               "hidden": 0 if network is None else network[0].out_features}
-    if layer.kernel == "radial":                             # the same number along every axis that is not a point
-        centres = basis.centres
-        options["centres"] = max(len(centres[:, axis].unique()) for axis in range(centres.shape[1]))
-    return options
-
-
-__all__ = ["FORMS", "KINDS", "LAYERS", "Layer", "named", "of"]
+    make = mixers.mixer_named(name)
+    with torch.device("meta"):
+        return of(make(relations, dim=dim, heads=heads, **options))

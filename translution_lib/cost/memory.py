@@ -1,19 +1,24 @@
-"""The memory of a training step, predicted from a configuration; chapter "Making it fit".
+"""The memory of a training step, from a few small counts on the meta device; chapter "Making it fit".
 
 The step is ``loss = cross_entropy(model(x), y)``, ``loss.backward()``, ``optimizer.step()``, ``optimizer.zero_grad()``,
 and not the first one, so that the state of the optimizer is there. Gradients do not outlive a step (torch's default
-``set_to_none=True``).
+``set_to_none=True``). Blocks that are alike are counted once.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from contextvars import Context
+from dataclasses import dataclass, replace
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from translution_lib.cost.base import Layer, check_positive
-from translution_lib.cost.model import Config, config_of, layers_of, parameters
-from translution_lib.cost.segments import Precision, Segment, feed_forward, inputs, mixing, read_out, stem
-from translution_lib.models import ViTConfig
+from translution_lib.cost.counting import Config, build, check_positive, config_of, count_saved_bytes
+from translution_lib.cost.on_meta import OnMeta
+from translution_lib.cost.tracking import OPTIMIZERS, TensorBytes, batch_of, loss_of
+from translution_lib.mixers import definition
+from translution_lib.models.blocks import options_for, plain_names
 
 GB = 10 ** 9
 CARDS = (24, 40, 80, 141)
@@ -23,11 +28,8 @@ CONTEXT_BYTES = GB
 FRAGMENTATION = 0.05
 """What the allocator loses by rounding and gaps, as a share of what it hands out: assumed."""
 
-STATES = {"none": 0, "sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}
-"""Per optimizer: numbers of state that it keeps for each parameter."""
-PRECISIONS = {("float32", None): Precision(), ("bfloat16", None): Precision(2, 2, 2, 2),
-              ("float32", "bfloat16"): Precision(4, 2, 4, 4)}
-MOMENTS = ("backward", "optimizer")
+TYPES = (("float32", None), ("bfloat16", None), ("float32", "bfloat16"))
+FORMS = ("fast", "gather")
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,12 @@ class Memory:
 
     Attributes:
         parameters: the model's.
-        gradients: those that exist at that moment.
+        gradients: those of the parts of the model that backward has left behind.
         optimizer: the optimizer's state.
         saved: the batch, and what is kept for backward at that moment.
-        workspace: what is made and freed around that moment: gradients of activations, gathered rows, temporaries of
-            the optimizer.
-        moment: "backward" or "optimizer", when the peak comes.
+        workspace: what is made around that moment: gradients of activations and of the part's own parameters, gathered
+            rows, temporaries of the optimizer.
+        moment: "forward", "backward" or "optimizer", when the peak comes.
     """
 
     parameters: int
@@ -75,11 +77,10 @@ class Memory:
 def memory(model: Config | nn.Module, batch: int, dtype: str = "float32", optimizer: str = "adamw",
            checkpoint: bool | None = None, autocast: str | None = None, device: str = "cuda",
            foreach: bool | None = None) -> Memory:
-    """Return what a training step needs at its peak, by closed formula: nothing is built or run.
+    """Return what a training step needs at its peak: its parts run once on the meta device, where nothing is computed.
 
-    Adam and AdamW either go over all parameters at once and make one temporary of the size of each (``foreach``,
-    torch's default on a GPU), or go parameter by parameter and make two of the size of the largest (its default on a
-    CPU). Plain and momentum SGD make none. Weight decay of SGD, and amsgrad, are not counted.
+    Every kind of block runs forward and backward alone, and so does what stands around the blocks. What they keep and
+    what they need is added up as a step goes through them. The layers take the forms that they take by themselves.
 
     Args:
         model: a ViT or a GPT, or the configuration of one.
@@ -88,27 +89,32 @@ def memory(model: Config | nn.Module, batch: int, dtype: str = "float32", optimi
         optimizer: "none" (forward and backward alone), "sgd", "momentum", "adam" or "adamw".
         checkpoint: whether blocks are computed again in backward; None reads the configuration.
         autocast: "bfloat16" for torch.autocast around the forward run of a float32 model, or None.
-        device: "cuda" or "cpu", whose defaults and autocast rules differ.
-        foreach: the argument of that name of Adam and AdamW; None is torch's default.
+        device: "cuda" or "cpu", whose autocast rules differ, and the defaults of the optimizers.
+        foreach: the argument of that name of the optimizer: all parameters at once, or one after the other. None is
+            torch's default on the device.
 
     Raises:
         ValueError: a model, mixer, type, optimizer or device that is not known, a batch that is not a positive integer.
     """
     config = config_of(model)
-    p = _precision(config, dtype, autocast, device)
+    if device not in ("cuda", "cpu"):
+        raise ValueError(f'device must be "cuda" or "cpu", got {device!r}')
+    if (dtype, autocast) not in TYPES:
+        raise ValueError(f"dtype and autocast must be one of {TYPES}, got {(dtype, autocast)}")
     check_positive(batch=batch)
-    if optimizer not in STATES:
-        raise ValueError(f"optimizer must be one of {sorted(STATES)}, got {optimizer!r}")
-    layers = layers_of(config)
-    weights = p.weight * parameters(config)
-    state, given = STATES[optimizer] * weights, inputs(config, batch, p)
+    if optimizer not in OPTIMIZERS:
+        raise ValueError(f"optimizer must be one of {sorted(OPTIMIZERS)}, got {optimizer!r}")
+    whole = replace(config, checkpoint=False)
+    weights, state, temporaries = once(
+        of_the_optimizer, whole, dtype, optimizer, device == "cuda" if foreach is None else foreach)
+    found = {name: once(parts_of, one_layer(whole, name), batch, dtype, bool(autocast), device)
+             for name in set(config.mixer)}
+    given, stem, _, read_out = found[config.mixer[0]]
     again = config.checkpoint if checkpoint is None else checkpoint
-    moments = _backward(config, layers, batch, p, again)
-    temporaries = _temporaries(config, layers, p, optimizer, device == "cuda" if foreach is None else foreach)
-    moments.append((0, weights, temporaries))
-    k = max(range(len(moments)), key=lambda k: sum(moments[k]))
-    saved, gradients, work = moments[k]
-    return Memory(weights, gradients, state, given + saved, work, MOMENTS[k == len(moments) - 1])
+    moments = [*through([stem, *(found[name][2] for name in config.mixer), read_out], again),
+               (0, weights, temporaries, "optimizer")]
+    saved, gradients, work, moment = max(moments, key=lambda at: at[0] + at[1] + at[2])
+    return Memory(weights, gradients, state, given + saved, work, moment)
 
 
 def smallest_card(needed: Memory, cards: Sequence[int] = CARDS) -> int | None:
@@ -119,47 +125,182 @@ def smallest_card(needed: Memory, cards: Sequence[int] = CARDS) -> int | None:
     return next((card for card in sorted(cards) if needed.fits(card * GB)), None)
 
 
-def _precision(config: Config, dtype: str, autocast: str | None, device: str) -> Precision:
-    if device not in ("cuda", "cpu"):
-        raise ValueError(f'device must be "cuda" or "cpu", got {device!r}')
-    if (dtype, autocast) not in PRECISIONS:
-        raise ValueError(f"dtype and autocast must be one of {list(PRECISIONS)}, got {(dtype, autocast)}")
-    if device == "cuda" or autocast is None:
-        return PRECISIONS[dtype, autocast]
-    # On a GPU autocast runs LayerNorm and softmax in float32. On a CPU it leaves them the type that they are given, and
-    # the tokens of a ViT come from a product.
-    return Precision(4, 2, 2 if isinstance(config, ViTConfig) else 4, 2)
+def saved_bytes(model: Config | nn.Module, batch: int = 1, dtype: torch.dtype = torch.float32,
+                form: str = "fast") -> int:
+    """Return the bytes that the mixing layers of a model keep for backward besides parameters, counted on "meta".
+
+    Args:
+        model: the model or its configuration.
+        batch: samples.
+        dtype: type of the numbers.
+        form: "fast" (what the library does) or "gather" (the equations, as ``definition()`` runs them: a matrix for
+            every pair).
+
+    Raises:
+        ValueError: an unknown model or form, a batch that is not a positive integer.
+    """
+    config = config_of(model)
+    check_positive(batch=batch)
+    if form not in FORMS:
+        raise ValueError(f"form must be one of {FORMS}, got {form!r}")
+
+    def kept(name: str) -> int:
+        mixer = on_meta(one_layer(config, name), "float32").to(dtype).blocks[0].mixer
+        with definition() if form == "gather" else nullcontext():
+            return count_saved_bytes(mixer, torch.empty(batch, config.tokens, config.dim, dtype=dtype, device="meta"))
+
+    found = {name: Context().run(kept, name) for name in dict.fromkeys(config.mixer)}
+    return sum(found[name] for name in config.mixer)
 
 
-def _backward(config: Config, layers: Sequence[Layer], batch: int, p: Precision, again: bool) -> list[tuple]:
-    """Return (kept for backward, gradients, workspace) at every segment, from the last to the first."""
-    blocks = {layer: (mixing(config, layer, batch, p), feed_forward(config, batch, p)) for layer in set(layers)}
-    first, last = stem(config, batch, p), read_out(config, batch, p)
-    stream = p.stream * batch * config.tokens * config.dim
-    outer = [stream if again else sum(s.saved for s in blocks[layer]) for layer in layers]
-    kept, gradients, moments = first.saved + sum(outer), 0, []
+@dataclass(frozen=True)
+class Part:
+    """What a part of a model needs, in bytes.
 
-    def through(segment: Segment, kept: int) -> None:
-        nonlocal gradients
-        gradients += segment.gradients
-        moments.append((kept + segment.saved, gradients, segment.work))
+    Attributes:
+        gradients: of its parameters.
+        kept: what lives between its forward and its backward run, its result included.
+        result: its result.
+        forward, backward: the most that lives while it runs, what it keeps included.
+    """
 
-    through(last, kept)
-    for layer, size in zip(reversed(layers), reversed(outer), strict=True):
-        mix, feed = blocks[layer]
-        kept -= size
-        through(feed, kept + mix.saved)
-        through(mix, kept)
-    through(first, 0)
-    return moments
+    gradients: int
+    kept: int
+    result: int
+    forward: int
+    backward: int
 
 
-def _temporaries(config: Config, layers: Sequence[Layer], p: Precision, optimizer: str,
-                 foreach: bool) -> int:
-    """Return the bytes of the temporaries of ``optimizer.step()``; see :func:`memory`."""
-    if not optimizer.startswith("adam"):
-        return 0
-    if foreach:
-        return p.weight * parameters(config)
-    return 2 * p.weight * max(config.dim * config.ff, config.dim * getattr(config, "vocabulary", 0),
-                              *(layer.largest_weight for layer in layers))
+Moment = tuple[int, int, int, str]
+
+
+def through(parts: Sequence[Part], again: bool) -> Iterator[Moment]:
+    """Give what is kept, gradients, workspace and the name of each moment of a step, part by part.
+
+    With ``again`` a block keeps its result alone, and runs forward once more before it runs backward.
+    """
+    outer = [parts[0].kept, *(part.result if again else part.kept for part in parts[1:-1]), parts[-1].kept]
+    for k, part in enumerate(parts):
+        before, behind = sum(outer[:k]), sum(later.gradients for later in parts[k + 1:])
+        yield before, 0, part.forward, "forward"
+        if again:
+            yield before, behind, part.forward + part.result, "backward"
+        yield before + part.kept, behind, part.backward - part.kept, "backward"
+
+
+_COUNTED: dict[tuple, Any] = {}
+
+
+def once(count: Callable[..., Any], config: Config, *settings) -> Any:
+    """Count with the library's own settings, whatever is set around; what was counted before is remembered."""
+    key = (count, repr(config), *settings)
+    if key not in _COUNTED:
+        _COUNTED[key] = Context().run(count, config, *settings)
+    return _COUNTED[key]
+
+
+def parts_of(config: Config, batch: int, dtype: str, autocast: bool, device: str) -> tuple[int, Part, Part, Part]:
+    """Return the bytes of a batch, and the three parts of a model of one layer: before the block, it, and after it."""
+    model = on_meta(config, dtype)
+    (block,), (inputs, targets) = model.blocks, batch_of(config, batch, next(model.parameters()))
+
+    def around(cut: nn.Module) -> Tensor:
+        model.blocks = nn.Sequential(cut)
+        return loss_of(model, inputs, targets)
+
+    cut = watched(around, model, autocast, device)
+    first, end, back, last = cut.notes
+    behind = back.gradients
+    stem = Part(last.gradients - behind, first.now, cut.size, first.peak, last.peak - behind)
+    read_out = Part(behind, end.now - first.now, 0, end.peak - first.now, back.peak - first.now)
+    x = torch.empty(cut.shape, dtype=cut.dtype, device="meta", requires_grad=True)
+    cut = watched(lambda cut: cut(block(x)).sum(), block, autocast, device)
+    first, _, _, last = cut.notes
+    inside = Part(last.gradients, first.now, cut.size, first.peak, last.peak)
+    return bytes_of((inputs, targets)), stem, inside, read_out
+
+
+def watched(run: Callable[["Cut"], Tensor], module: nn.Module, autocast: bool, device: str) -> "Cut":
+    """Run forward through a cut and backward again, and return the cut with its four notes."""
+    with TensorBytes() as seen:
+        cut = Cut(seen, module)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast), OnMeta(device):
+            end = run(cut)
+        cut.note()
+        end.backward()
+        cut.note()
+    return cut
+
+
+@dataclass(frozen=True)
+class Note:
+    """Bytes that live, the most that lived since the last note, and those of gradients of parameters."""
+
+    now: int
+    peak: int
+    gradients: int
+
+
+class Cut(nn.Module):
+    """A place between two parts of a model: what lives is noted there, on the way forward and on the way back."""
+
+    def __init__(self, seen: TensorBytes, module: nn.Module) -> None:
+        super().__init__()
+        self.seen, self.owner = seen, (module,)     # a tuple, since it is no part of this module
+        self.notes: list[Note] = []
+
+    def note(self) -> None:
+        """Note what lives, and begin anew to look for the most."""
+        grads = [p.grad for p in self.owner[0].parameters() if p.grad is not None]
+        self.notes.append(Note(self.seen.now, self.seen.peak, bytes_of(grads)))
+        self.seen.peak = self.seen.now
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Hand the tokens on."""
+        self.size, self.shape, self.dtype = x.nbytes, x.shape, x.dtype
+        return _Passing.apply(x, self.note)
+
+
+class _Passing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, note):
+        ctx.note = note
+        note()
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.note()
+        return gradient.contiguous(), None      # that of a sum has no memory of its own before
+
+
+def of_the_optimizer(config: Config, dtype: str, optimizer: str, foreach: bool) -> tuple[int, int, int]:
+    """Return the bytes of a model, of its optimizer's state, and of what that makes and frees in a step."""
+    parameters = list(on_meta(config, dtype).parameters())
+    made = OPTIMIZERS[optimizer](parameters, foreach=foreach)
+    if made is None:
+        return bytes_of(parameters), 0, 0
+    for p in parameters:
+        p.grad = torch.empty_like(p)
+    made.step()
+    with TensorBytes() as seen:
+        made.step()
+    state = [t for of_one in made.state.values() for t in of_one.values() if isinstance(t, Tensor) and t.is_meta]
+    return bytes_of(parameters), bytes_of(state), seen.peak
+
+
+def one_layer(config: Config, name: str) -> Config:
+    """Return the configuration of a model with one of the layers of another alone."""
+    options = options_for(plain_names([name])[0], config.mixer, config.options)
+    return replace(config, depth=1, mixer=(name,), options=options, checkpoint=False)
+
+
+def on_meta(config: Config, dtype: str) -> Any:
+    """Return a model without numbers."""
+    with torch.device("meta"):
+        return build(config).to(getattr(torch, dtype))
+
+
+def bytes_of(tensors: Iterable[Tensor]) -> int:
+    """Return the bytes of tensors that share nothing."""
+    return sum(tensor.nbytes for tensor in tensors)

@@ -1,10 +1,10 @@
-"""The memory of a run, counted exactly: every tensor that torch makes, from its birth to its end."""
+"""The memory of a run, counted: every tensor that torch makes, from its birth to its end."""
 
 import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import fields, replace
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from translution_lib.cost.model import Config, config_of
-from translution_lib.models import GPT, ViT, ViTConfig
+from translution_lib.cost.counting import Config, as_on_a_device, build, config_of, sample_of
+from translution_lib.models import ViTConfig
 
 
 class TensorBytes(TorchDispatchMode):
@@ -31,11 +31,11 @@ class TensorBytes(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run an operation and count the storages of its results, unless they are those of its arguments."""
-        known = {t.untyped_storage()._cdata for t in tree_iter((args, kwargs)) if isinstance(t, Tensor)}
         result = func(*args, **(kwargs or {}))
-        for tensor in tree_iter(result):
-            if isinstance(tensor, Tensor) and tensor.untyped_storage()._cdata not in known:
-                self._count(tensor.untyped_storage())
+        if not aliases(func):
+            for tensor in tree_iter(result):
+                if isinstance(tensor, Tensor):
+                    self._count(tensor.untyped_storage())
         return result
 
     def _count(self, storage: torch.UntypedStorage) -> None:
@@ -50,6 +50,12 @@ class TensorBytes(TorchDispatchMode):
         self._living[key] = weakref.ref(storage, end)
         self.now += size
         self.peak = max(self.peak, self.now)
+
+
+@cache
+def aliases(operation: torch._ops.OpOverload) -> bool:
+    """Whether the results of an operation share the storage of its arguments."""
+    return any(result.alias_info is not None for result in operation._schema.returns)
 
 
 def count_peak_bytes(run: Callable[[], object]) -> int:
@@ -71,7 +77,7 @@ def count_memory(model: Config | nn.Module, batch: int, dtype: str = "float32", 
     """Return the peak of real training steps, in bytes: what :func:`cost.memory` predicts, counted by running them.
 
     Arguments as there; ``device`` is where to run. On "meta" nothing is computed, so that sizes hardly matter; there
-    autocast does not work, self-attention is not the fused kernel, and the optimizer is that of a CPU.
+    autocast does not work.
     """
     return count_peak_bytes(training(model, batch, dtype, optimizer, checkpoint, autocast, device))
 
@@ -85,11 +91,11 @@ def training(model: Config | nn.Module, batch: int, dtype: str = "float32", opti
     def run() -> None:
         with torch.device(device):
             made = build(config).to(getattr(torch, dtype))
-        inputs, targets = _batch(config, batch, next(made.parameters()))
-        step = _optimizer(optimizer, made.parameters())
+        inputs, targets = batch_of(config, batch, next(made.parameters()))
+        step = OPTIMIZERS[optimizer](made.parameters())
         for _ in range(2):
-            with torch.autocast(device, torch.bfloat16) if autocast else nullcontext():
-                loss = F.cross_entropy(made(inputs).flatten(0, -2), targets)
+            with torch.autocast(device, torch.bfloat16) if autocast else nullcontext(), as_on_a_device(inputs):
+                loss = loss_of(made, inputs, targets)
             loss.backward()
             if step is not None:
                 step.step()
@@ -98,22 +104,18 @@ def training(model: Config | nn.Module, batch: int, dtype: str = "float32", opti
     return run
 
 
-def _batch(config: Config, batch: int, like: Tensor) -> tuple[Tensor, Tensor]:
+def loss_of(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean cross-entropy of a batch."""
+    return F.cross_entropy(model(inputs).flatten(0, -2), targets)
+
+
+def batch_of(config: Config, batch: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return zeros for a batch: images and classes, or texts and what follows each token."""
     if isinstance(config, ViTConfig):
-        images = torch.randn(batch, config.channels, config.image_size, config.image_size)
-        return images.to(like), torch.randint(config.classes, (batch,), device=like.device)
-    tokens, following = torch.randint(config.vocabulary, (2, batch, config.context), device=like.device)
-    return tokens.clone(), following.flatten()
+        return sample_of(config, like, batch), like.new_zeros(batch, dtype=torch.long)
+    return sample_of(config, like, batch), like.new_zeros(batch * config.context, dtype=torch.long)
 
 
-def _optimizer(name: str, parameters) -> torch.optim.Optimizer | None:
-    sgd = partial(torch.optim.SGD, lr=1e-3)
-    makers: dict[str, Callable] = {"none": lambda p: None, "sgd": sgd, "momentum": partial(sgd, momentum=0.9),
-                                   "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
-    return makers[name](parameters)
-
-
-def build(config: Config) -> nn.Module:
-    """Return a fresh model of a configuration."""
-    values = {f.name: getattr(config, f.name) for f in fields(config) if f.name != "options"}
-    return (ViT if isinstance(config, ViTConfig) else GPT)(**values, **config.options)
+OPTIMIZERS: dict[str, Callable] = {
+    "none": lambda parameters, foreach=None: None, "sgd": partial(torch.optim.SGD, lr=1e-3),
+    "momentum": partial(torch.optim.SGD, lr=1e-3, momentum=0.9), "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}

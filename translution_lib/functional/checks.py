@@ -62,7 +62,8 @@ def autocast_together(*tensors: Tensor | None) -> list:
     A custom autograd function is opaque to autocast, so its operands are brought to one type before it is called.
     """
     device = next(t for t in tensors if t is not None).device.type
-    if device == "meta" or not torch.is_autocast_enabled(device):
+    device = "cpu" if device == "meta" else device      # where there are no numbers, the processor's autocast rules
+    if not torch.is_autocast_enabled(device):
         return list(tensors)
     dtype = torch.get_autocast_dtype(device)
     return [t if t is None or t.dtype == torch.float64 else t.to(dtype) for t in tensors]

@@ -5,7 +5,7 @@ default, an N×N×C′ tensor exists at any time: backward computes projected pa
 Source: the Translution paper, eq. (1); chapters "The operator", "What it costs" and "Making it fit".
 """
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 
 import torch
 from jaxtyping import Float
@@ -29,7 +29,7 @@ def _keep(pairs: Pairs, x: Tensor, width: int, sides: int) -> bool:
 
 
 def _without_autocast(device: str) -> AbstractContextManager:
-    return nullcontext() if device == "meta" else torch.autocast(device, enabled=False)
+    return torch.autocast("cpu" if device == "meta" else device, enabled=False)
 
 
 def pair_scores(s: Float[Tensor, "b n c1"], t: Float[Tensor, "b n c2"], w_q: Tensor | None, w_k: Tensor | None,

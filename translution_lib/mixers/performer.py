@@ -170,9 +170,8 @@ def existing(mask: Bool[Tensor, "b m n"] | None) -> Bool[Tensor, "b n"] | None:
 
 def no_autocast(x: Tensor) -> AbstractContextManager:
     """Switch autocast off on the device of x, if it is on."""
-    device = x.device.type
-    enabled = device != "meta" and torch.is_autocast_enabled(device)
-    return torch.autocast(device, enabled=False) if enabled else nullcontext()
+    device = "cpu" if x.is_meta else x.device.type      # where there are no numbers, the processor's autocast rules
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 def recomputing() -> bool:
