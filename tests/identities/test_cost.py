@@ -70,7 +70,8 @@ def test_true_count(shape, cls, heads, d, c, r):
     sa = 3 * n * c * e + 2 * n * n * e + n * e * c
     tr = 3 * n * n * c * e + 2 * n * n * e + n * e * c
     lor = sa + n * (3 * c * core + core * e) + n * n * (3 * core ** 2 + 2 * core)
-    layers = [cost.layer.named(name, rel, c, heads, head_dim=d, relative_dim=r) for name in NAMES]
+    layers = [cost.layer.named(name, rel, c, heads, head_dim=d, **more)
+              for name, more in zip(NAMES, ({}, {}, {"relative_dim": r}), strict=True)]
     assert [layer.macs_true() for layer in layers] == [sa, tr, lor]
     assert run(rel, c, heads, d, "translution") == tr
     fast = Attention(rel, dim=c, heads=heads, head_dim=d)
@@ -106,7 +107,7 @@ def test_order_and_ratio(side, heads, half):
     rel, c = offsets((side, side)), 2 * heads * half
     n = rel.n
     assume(n >= 3)
-    sa, tr, _ = (cost.layer.named(name, rel, c, heads, relative_dim=1) for name in NAMES)
+    sa, tr = (cost.layer.named(name, rel, c, heads) for name in NAMES[:2])
     for r in range(1, half + 1):
         lor = cost.layer.named("lor-translution", rel, c, heads, relative_dim=r)
         assert sa.macs_true() < lor.macs_true() < tr.macs_true()

@@ -61,5 +61,7 @@ def fused(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, drop
     """Torch's attention, by the kernel that forms no weights where a device would take it."""
     if dropout_p or q.shape[-1] != v.shape[-1] or (attn_mask is not None and attn_mask.requires_grad):
         return F.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p, is_causal, scale=scale)
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        attn_mask = q.new_zeros(attn_mask.shape).masked_fill_(~attn_mask, -torch.inf)       # as torch does
     return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         q, k, v, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]

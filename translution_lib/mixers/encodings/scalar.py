@@ -34,7 +34,7 @@ class ScalarBias(Encoding):
         ValueError: an unknown bias, a window for another bias than "table"; for a layer, a table without offsets, "t5"
             in several dimensions, or buckets that do not fit.
 
-    Label: eq-scalars-bias, thm-scalars-ratio, thm-scalars-limit, thm-cifar-window.
+    Label: eq-scalars-bias, eq-scalars-parameters, thm-scalars-ratio, thm-scalars-limit, thm-cifar-window.
     """
 
     table: nn.Parameter | None

@@ -53,7 +53,7 @@ class Transport(Encoding):
             head dimension that is no multiple of four, unknown options.
 
     Label: thm-riemann-gate, eq-riemann-appendix, thm-riemann-rope, thm-riemann-temperature, thm-riemann-only,
-    thm-riemann-value, eq-cifar-general, thm-cifar-temperature, thm-cifar-reflection.
+    thm-riemann-value, eq-cifar-general, thm-cifar-temperature, thm-cifar-reflection, eq-cifar-parameters.
     """
 
     like: Tensor

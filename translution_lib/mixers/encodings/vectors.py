@@ -29,7 +29,7 @@ class Vectors(Encoding):
         ValueError: unknown sides; for a layer, a table without offsets, a clip that is not an integer ≥ 0.
 
     Label: eq-vectors-definition, eq-vectors-split, eq-vectors-fast, eq-vectors-form, thm-vectors-parity,
-    thm-vectors-contained, thm-vectors-content, thm-vectors-convolution.
+    thm-vectors-contained, thm-vectors-content, thm-vectors-convolution, eq-vectors-cost, eq-vectors-parameters.
     """
 
     key_vector: nn.Parameter | None
