@@ -5,11 +5,11 @@
     python benchmarks/memory.py --paper                          # architectures of the paper at its batch, counted only
     python benchmarks/memory.py --write results/benchmarks/memory.json
 
-``predicted`` is the closed formula of ``cost.memory``. ``counted`` is the exact peak of all tensors of two steps with
-AdamW. ``resident`` is what the process gains at its peak (VmHWM above VmRSS at the start, Linux only); the allocator is
-told to hand back what is freed (the MALLOC settings below), otherwise it keeps much of it and the number means little.
-``--paper`` counts on torch's meta device, where nothing is computed and no memory is needed; self-attention is left
-out of it, since its fused kernel does not exist there.
+``predicted`` is ``cost.memory``, which counts one block of each kind. ``counted`` is the exact peak of all tensors of
+two steps with AdamW. ``resident`` is what the process gains at its peak (VmHWM above VmRSS at the start, Linux only);
+the allocator is told to hand back what is freed (the MALLOC settings below), otherwise it keeps much of it and the
+number means little. ``--paper`` counts on torch's meta device, where nothing is computed and no memory is needed, for
+the methods whose layers differ from torch's own.
 """
 
 import argparse

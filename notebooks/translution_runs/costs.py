@@ -1,4 +1,4 @@
-"""What a run's model costs: by closed formula where there is one, otherwise counted."""
+"""What a run's model costs: by formula where there is one, otherwise counted."""
 
 import torch
 from torch import nn

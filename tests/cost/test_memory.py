@@ -33,7 +33,7 @@ AGAIN, HALF, MIXED = {"checkpoint": True}, {"dtype": "bfloat16"}, {"autocast": "
     (vit("lor-translution", core="diagonal"), 8, {"optimizer": "sgd"}), (vit("key-value-vector"), 16, {}),
     (vit("gated-bias"), 16, MIXED), (vit("rotary"), 16, {"optimizer": "momentum"}),
     (gpt("scalar-bias", "rotary-translution", "scalar-bias"), 8, AGAIN), (vit("general-translution"), 16, HALF),
-    (vit("performer"), 16, MIXED), (gpt("performer-s1", "performer-s2"), 16, {"optimizer": "none"}),
+    (vit("performer", redraw_interval=2), 16, MIXED), (gpt("performer-s1", "performer-s2"), 16, {"optimizer": "none"}),
     (vit("riemann", focus="after", transport="skew"), 16, {}), (replace(vit("absolute"), pool="mean"), 16, {})])
 def test_prediction_and_measurement(config, batch, settings):
     predicted = cost.memory(config, batch, device="cpu", **settings)

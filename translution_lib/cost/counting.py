@@ -35,6 +35,13 @@ def build(config: Config) -> nn.Module:
     return (ViT if isinstance(config, ViTConfig) else GPT)(**values, **config.options)
 
 
+@contextmanager
+def without_numbers() -> Iterator[None]:
+    """Within this context modules are built on the meta device, and torch's random numbers stay where they are."""
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        yield
+
+
 def sample_of(config: Config, like: Tensor, batch: int = 1) -> Tensor:
     """Return zeros of the shape of a batch of images or texts, on the device of a tensor."""
     if isinstance(config, ViTConfig):

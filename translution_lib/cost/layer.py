@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from translution_lib import mixers
-from translution_lib.cost.counting import check_positive, count_macs
+from translution_lib.cost.counting import check_positive, count_macs, without_numbers
 from translution_lib.relations import Relations
 
 MATRICES = ("query", "key", "value", "output")
@@ -86,7 +86,7 @@ class Layer:
     @cached_property
     def counted(self) -> int:
         """Multiply–adds of the matrix products before the output map, counted on the meta device."""
-        copy = deepcopy(self.mixer).to("meta")
+        copy = deepcopy(self.mixer).to("meta").eval()
         return count_macs(copy, torch.empty(1, self.tokens, self.dim, device="meta")) - self.output_macs
 
     # What comes before the output map; a kind of layer with a formula replaces these four.
@@ -207,13 +207,24 @@ class TranslutionLayer(Layer):
         """
         check_positive(batch=batch, itemsize=itemsize)
         n, c, e = self.tokens, self.dim, self.inner
-        forms = {"fast": (1 + (batch > 1)) * n * c, "pairs": (1 + (batch > 1)) * n * c + 3 * self.attended * e,
+        forms = {"fast": (1 + (batch > 1)) * n * c, "pairs": (1 + (batch > 1)) * n * c + 3 * self.pairs * e,
                  "gather": 3 * self.pairs * (c * e + c + e)}
         if form not in forms:
             raise ValueError(f"form must be one of {tuple(forms)}, got {form!r}")
         if self.relative != "qkv":
             raise ValueError(f'relative must be "qkv", got {self.relative!r}')
         return itemsize * batch * (self.heads * self.pairs + self.output * n * e + forms[form])
+
+
+class RelativeLayer(TranslutionLayer):
+    """A relative of Translution: its equation has Translution's pairs, its numbers and its run are counted."""
+
+    weights, mixing_products = Layer.weights, Layer.mixing_products
+
+    def mixing(self, pairs: int) -> int:
+        """Translution's, and what a run multiplies besides, such as functions that make matrices."""
+        ran, plain = self.counted, TranslutionLayer.mixing_products.fget(self)    # type: ignore[attr-defined]
+        return super().mixing(pairs) + max(0, ran - plain)
 
 
 @dataclass(frozen=True)
@@ -271,6 +282,8 @@ FORMULAS: dict[type[nn.Module], tuple[type[Layer], Callable[[Any], tuple]]] = {
         *(layer.heads * r for r in layer.relative_dim), layer.query is not None, layer.core == "diagonal")),
     **dict.fromkeys((mixers.Translution, mixers.ValueTranslution, mixers.AbsoluteTranslution),
                     (TranslutionLayer, lambda layer: (layer.relative,))),
+    mixers.GeneralTranslution: (RelativeLayer, lambda layer: ()),
+    mixers.RotaryTranslution: (RelativeLayer, lambda layer: ("v",)),
 }
 """Per class of layers: its formula, and a reader of the numbers that the formula needs besides."""
 
@@ -299,5 +312,5 @@ def named(name: str, relations: Relations, dim: int, heads: int = 1, **options) 
         ValueError: an unknown mixer, or options that it refuses.
     """
     make = mixers.mixer_named(name)
-    with torch.device("meta"):
+    with without_numbers():
         return of(make(relations, dim=dim, heads=heads, **options))

@@ -14,7 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from translution_lib.cost.counting import Config, build, check_positive, config_of, count_saved_bytes
+from translution_lib.cost.counting import (
+    Config,
+    build,
+    check_positive,
+    config_of,
+    count_saved_bytes,
+    without_numbers,
+)
 from translution_lib.cost.on_meta import OnMeta
 from translution_lib.cost.tracking import OPTIMIZERS, TensorBytes, batch_of, loss_of
 from translution_lib.mixers import definition
@@ -296,9 +303,13 @@ def one_layer(config: Config, name: str) -> Config:
 
 
 def on_meta(config: Config, dtype: str) -> Any:
-    """Return a model without numbers."""
-    with torch.device("meta"):
-        return build(config).to(getattr(torch, dtype))
+    """Return a model without numbers, but for counters, by which a layer may decide what it does: they are zero."""
+    with without_numbers():
+        model = build(config).to(getattr(torch, dtype))
+    for module in model.modules():
+        module._buffers.update({name: torch.zeros((), dtype=buffer.dtype) for name, buffer in module._buffers.items()
+                                if buffer is not None and not buffer.ndim})
+    return model
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:

@@ -1,4 +1,4 @@
-"""What runs will take: memory by closed formula, time from records of the same model or from a few steps here."""
+"""What runs will take: memory counted on the meta device, time from records of the same model or a few steps here."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -142,9 +142,9 @@ def step_seconds(config: Config, model: torch.nn.Module, optimizer: torch.optim.
 
 
 def step_memory(config: Config) -> cost.Memory:
-    """The peak of a training step of one process, by closed formula; sharding is not counted.
+    """The peak of a training step of one process; sharding is not counted.
 
-    A baseline's is counted, without the workspace of backward.
+    A baseline's is what one picture keeps, without the workspace of backward.
     """
     model = kind_of(config).skeleton(config)
     batch = -(-config.batch_size // (config.processes * config.accumulate))
