@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -92,17 +93,26 @@ def count_saved_bytes(module: nn.Module, x: Tensor, *, tables: bool = False) -> 
         tables: count tensors of integers and truth values too, such as a table of relation ids.
     """
     known = {storage_of(t) for t in (*module.parameters(), *module.buffers())}
-    kept: dict[StorageWeakRef, Tensor] = {}  # held, so that no other takes the place of one that the graph lets go
+    graph: WeakSet[Saved] = WeakSet()       # what it lets go is no longer in it
 
-    def pack(tensor: Tensor) -> Tensor:
-        if storage_of(tensor) not in known and (tables or tensor.is_floating_point()):
-            kept[storage_of(tensor)] = tensor.detach()
-        return tensor
+    def pack(tensor: Tensor) -> Saved:
+        saved = Saved(tensor.detach())
+        graph.add(saved)
+        return saved
 
-    with torch.enable_grad(), saved_tensors_hooks(pack, lambda tensor: tensor), as_on_a_device(x):
+    with torch.enable_grad(), saved_tensors_hooks(pack, lambda saved: saved.tensor), as_on_a_device(x):
         result = module(x.detach().requires_grad_(x.is_floating_point()))
+    kept = {storage_of(saved.tensor): saved.tensor for saved in graph}
     del result
-    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    return sum(tensor.untyped_storage().nbytes() for storage, tensor in kept.items()
+               if storage not in known and (tables or tensor.is_floating_point()))
+
+
+class Saved:
+    """A tensor that autograd saves."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
 
 
 @contextmanager
