@@ -3,8 +3,8 @@
 ``parameters``, ``macs_as_printed``, ``macs_true`` and ``macs_products`` take a model or its configuration; ``layer``
 has the same for one mixing layer. ``memory`` says what a training step needs at its peak, ``smallest_card`` names the
 card for it, ``saved_bytes`` says what the mixing layers keep for backward. ``count_parameters``, ``count_macs`` and
-``count_saved_bytes`` read or run any module, ``count_memory`` makes whole steps. Source: seed 000, section 3.4 and
-Tables 2–8, 10, 11; chapters "What it costs" and "Making it fit".
+``count_saved_bytes`` read or run any module, ``count_memory`` makes whole steps. Source: the Translution paper,
+section 3.4 and Tables 2–8, 10, 11; chapters "What it costs" and "Making it fit".
 
     >>> from translution_lib import ViT, cost
     >>> model = ViT.named("A/56", mixer="lor-translution")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from typing import Any
 from weakref import WeakSet
 
 import torch
@@ -41,6 +42,16 @@ def without_numbers() -> Iterator[None]:
     """Within this context modules are built on the meta device, and torch's random numbers stay where they are."""
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
         yield
+
+
+def model_without_numbers(config: Config, dtype: str) -> Any:
+    """Return a model without numbers, but for counters, by which a layer may decide what it does: they are zero."""
+    with without_numbers():
+        model = build(config).to(getattr(torch, dtype))
+    for module in model.modules():
+        module._buffers.update({name: torch.zeros((), dtype=buffer.dtype) for name, buffer in module._buffers.items()
+                                if buffer is not None and not buffer.ndim})
+    return model
 
 
 def sample_of(config: Config, like: Tensor, batch: int = 1) -> Tensor:

@@ -1,7 +1,8 @@
 """What one mixing layer costs: formulas of the four that the book derives, all others counted.
 
 A multiply–add counts as one. The symbols are those of the chapter "What it costs": n tokens, ρ relations, C = dim,
-C′ = inner = heads · head dimension. Source: seed 000, section 3.4, eq. (1) and (2), Tables 2–8, 10, 11.
+C′ = inner = heads · head dimension. Source: the Translution paper, section 3.4, eq. (1)
+and (2), Tables 2–8, 10, 11.
 """
 
 from collections.abc import Callable
@@ -59,7 +60,7 @@ class Layer:
 
     @property
     def macs_as_printed(self) -> int:
-        """Multiply–adds as the seed's FLOPs columns count them, a matrix per pair once per token."""
+        """Multiply–adds as the paper's FLOPs columns count them, a matrix per pair once per token."""
         return self.mixing_as_printed + self.output_macs
 
     def macs_true(self, attended_only: bool = False) -> int:

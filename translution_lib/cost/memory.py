@@ -16,11 +16,10 @@ from torch import Tensor, nn
 
 from translution_lib.cost.counting import (
     Config,
-    build,
     check_positive,
     config_of,
     count_saved_bytes,
-    without_numbers,
+    model_without_numbers,
 )
 from translution_lib.cost.on_meta import OnMeta
 from translution_lib.cost.tracking import OPTIMIZERS, TensorBytes, batch_of, loss_of
@@ -152,7 +151,7 @@ def saved_bytes(model: Config | nn.Module, batch: int = 1, dtype: torch.dtype = 
         raise ValueError(f"form must be one of {FORMS}, got {form!r}")
 
     def kept(name: str) -> int:
-        mixer = on_meta(one_layer(config, name), "float32").to(dtype).blocks[0].mixer
+        mixer = model_without_numbers(one_layer(config, name), "float32").to(dtype).blocks[0].mixer
         with definition() if form == "gather" else nullcontext():
             return count_saved_bytes(mixer, torch.empty(batch, config.tokens, config.dim, dtype=dtype, device="meta"))
 
@@ -208,7 +207,7 @@ def once(count: Callable[..., Any], config: Config, *settings) -> Any:
 
 def parts_of(config: Config, batch: int, dtype: str, autocast: bool, device: str) -> tuple[int, Part, Part, Part]:
     """Return the bytes of a batch, and the three parts of a model of one layer: before the block, it, and after it."""
-    model = on_meta(config, dtype)
+    model = model_without_numbers(config, dtype)
     (block,), (inputs, targets) = model.blocks, batch_of(config, batch, next(model.parameters()))
 
     def around(cut: nn.Module) -> Tensor:
@@ -283,7 +282,7 @@ class _Passing(torch.autograd.Function):
 
 def of_the_optimizer(config: Config, dtype: str, optimizer: str, foreach: bool) -> tuple[int, int, int]:
     """Return the bytes of a model, of its optimizer's state, and of what that makes and frees in a step."""
-    parameters = list(on_meta(config, dtype).parameters())
+    parameters = list(model_without_numbers(config, dtype).parameters())
     made = OPTIMIZERS[optimizer](parameters, foreach=foreach)
     if made is None:
         return bytes_of(parameters), 0, 0
@@ -300,16 +299,6 @@ def one_layer(config: Config, name: str) -> Config:
     """Return the configuration of a model with one of the layers of another alone."""
     options = options_for(plain_names([name])[0], config.mixer, config.options)
     return replace(config, depth=1, mixer=(name,), options=options, checkpoint=False)
-
-
-def on_meta(config: Config, dtype: str) -> Any:
-    """Return a model without numbers, but for counters, by which a layer may decide what it does: they are zero."""
-    with without_numbers():
-        model = build(config).to(getattr(torch, dtype))
-    for module in model.modules():
-        module._buffers.update({name: torch.zeros((), dtype=buffer.dtype) for name, buffer in module._buffers.items()
-                                if buffer is not None and not buffer.ndim})
-    return model
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:

@@ -1,9 +1,10 @@
 """What a model costs by formula: parameters and multiply–adds, those of a layer without a formula counted.
 
-Outside the mixing layers the count is that of the seed's tables: a linear map takes rows · columns multiply–adds,
-LayerNorm five per element, and biases, GELU, softmax, residual sums and the embedding lookup nothing. The seed's model
+Outside the mixing layers the count is that of the paper's tables: a linear map takes rows · columns multiply–adds,
+LayerNorm five per element, and biases, GELU, softmax, residual sums and the embedding lookup nothing. The paper's model
 normalises all tokens before its read-out, which is what these formulas count; the library's ViT normalises only what
-it reads, 5·(n − 1)·C less. Source: seed 000, Tables 2–8, 10 and 11; chapter "What it costs".
+it reads, 5·(n − 1)·C less. Source: the Translution paper, Tables 2–8, 10 and 11; chapter
+"What it costs".
 """
 
 from torch import nn
@@ -53,7 +54,7 @@ def parameters(model: Config | nn.Module) -> int:
 
 
 def macs_as_printed(model: Config | nn.Module) -> int:
-    """Return the multiply–adds of one sample as the FLOPs columns of the seed's tables count them.
+    """Return the multiply–adds of one sample as the FLOPs columns of the paper's tables count them.
 
     Raises:
         ValueError: an unknown model type or mixer.

@@ -12,7 +12,14 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from translution_lib.cost.counting import Config, as_on_a_device, build, config_of, sample_of
+from translution_lib.cost.counting import (
+    Config,
+    as_on_a_device,
+    build,
+    config_of,
+    model_without_numbers,
+    sample_of,
+)
 from translution_lib.models import ViTConfig
 
 
@@ -90,7 +97,7 @@ def training(model: Config | nn.Module, batch: int, dtype: str = "float32", opti
 
     def run() -> None:
         with torch.device(device):
-            made = build(config).to(getattr(torch, dtype))
+            made = model_without_numbers(config, dtype) if device == "meta" else build(config).to(getattr(torch, dtype))
         inputs, targets = batch_of(config, batch, next(made.parameters()))
         step = OPTIMIZERS[optimizer](made.parameters())
         for _ in range(2):
