@@ -29,7 +29,7 @@ AGAIN, HALF, MIXED = {"checkpoint": True}, {"dtype": "bfloat16"}, {"autocast": "
     (vit("self-attention", 96), 16, MIXED), (vit("self-attention", 96, 6), 16, AGAIN),
     (vit("translution"), 16, {}), (vit("translution"), 16, MIXED), (vit("translution"), 1, {"optimizer": "adam"}),
     (vit("value-translution"), 16, AGAIN | MIXED),
-    (vit("translution"), 8, AGAIN | {"optimizer": "none"}), (gpt(*["translution"] * 3), 8, HALF),
+    (vit("translution"), 32, AGAIN | {"optimizer": "none"}), (gpt(*["translution"] * 3), 8, HALF),
     (gpt(*["lor-translution"] * 3), 16, MIXED), (vit("lor-translution", shared=False, dropout=0.1), 16, AGAIN),
     (vit("lor-translution", core="diagonal"), 8, {"optimizer": "sgd"}), (vit("key-value-vector"), 16, {}),
     (vit("gated-bias"), 16, MIXED), (vit("rotary"), 16, {"optimizer": "momentum"}),

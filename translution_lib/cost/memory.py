@@ -23,7 +23,7 @@ from translution_lib.cost.counting import (
 )
 from translution_lib.cost.on_meta import OnMeta
 from translution_lib.cost.tracking import OPTIMIZERS, TensorBytes, batch_of, loss_of
-from translution_lib.mixers import definition
+from translution_lib.mixers import definition, mixer_named
 from translution_lib.models.blocks import options_for, plain_names
 
 GB = 10 ** 9
@@ -189,7 +189,7 @@ def through(parts: Sequence[Part], again: bool) -> Iterator[Moment]:
     for k, part in enumerate(parts):
         before, behind = sum(outer[:k]), sum(later.gradients for later in parts[k + 1:])
         yield before, 0, part.forward, "forward"
-        if again:
+        if again and 0 < k < len(parts) - 1:
             yield before, behind, part.forward + part.result, "backward"
         yield before + part.kept, behind, part.backward - part.kept, "backward"
 
@@ -199,10 +199,11 @@ _COUNTED: dict[tuple, Any] = {}
 
 def once(count: Callable[..., Any], config: Config, *settings) -> Any:
     """Count with the library's own settings, whatever is set around; what was counted before is remembered."""
-    key = (count, repr(config), *settings)
+    makers = [mixer_named(name) for name in config.mixer]       # a name may be given to another mixer
+    key = (count, repr(config), *map(id, makers), *settings)
     if key not in _COUNTED:
-        _COUNTED[key] = Context().run(count, config, *settings)
-    return _COUNTED[key]
+        _COUNTED[key] = Context().run(count, config, *settings), makers
+    return _COUNTED[key][0]
 
 
 def parts_of(config: Config, batch: int, dtype: str, autocast: bool, device: str) -> tuple[int, Part, Part, Part]:
