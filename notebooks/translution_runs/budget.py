@@ -1,7 +1,7 @@
 """What runs cost on a cluster: operations and GPU-hours, how often to save, and how long a list of runs lasts.
 
-All of it is prediction from closed formulas, but for a baseline's operations, which are counted. Chapter "From laptop
-to cluster" derives it.
+All of it is prediction from formulas; operations of a baseline, or of a layer without a formula, are counted. Chapter
+"From laptop to cluster" derives it.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def model_of(config: AnyConfig) -> ModelConfig:
 def operations(config: AnyConfig, model: ModelConfig | None = None) -> float:
     """Floating-point operations of a run, a multiply–add counted as two.
 
-    By closed formula; those of a baseline's forward run are counted.
+    By formula where there is one; those of a baseline's forward run are counted.
 
     Args:
         config: the run.
