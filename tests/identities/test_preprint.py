@@ -58,7 +58,7 @@ def test_the_last_layer_shows_the_row_of_cls(kind, mixer, side, depth, seed):
     last = model.blocks[-1].mixer
     shown = torch.zeros(last.value.shape[0], dtype=torch.bool)
     shown[row] = True
-    relative = [w for w in (last.query, last.key, last.value) if w.ndim == 3]
+    relative = [w for w in last.matrices if w.ndim == 3]
     with torch.no_grad():
         for w in relative:
             w[~shown] = torch.randn_like(w[~shown])

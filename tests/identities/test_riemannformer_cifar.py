@@ -52,7 +52,7 @@ def test_one_equation_for_all_rows(side, seed, turns, metric, focus):
             if p is not None:
                 p += 0.5 * torch.randn_like(p)
     x, places, theta = torch.randn(1, grid.n, 8), grid.positions.double() + 1, frequencies(8, 2)
-    q, k, v = (x[0] @ w for w in (layer.query, layer.key, layer.value))
+    q, k, v = (x[0] @ w for w in layer.matrices)
     s = layer.learnt()["s"][0] if metric else torch.ones(2)
     a, window = torch.zeros(grid.n, grid.n), torch.ones(grid.n, grid.n)
     for m in range(grid.n):
@@ -77,7 +77,7 @@ def test_a_bias_belongs_to_the_place_of_the_query_minus_that_of_the_key(side, en
     labels = torch.tensor(grid.labels)
     with torch.no_grad():
         layer.table.zero_()[0, entry % len(labels)] = 2.0
-    q, k, v = (x[0] @ w for w in (layer.query, layer.key, layer.value))
+    q, k, v = (x[0] @ w for w in layer.matrices)
     there = (grid.positions[:, None] - grid.positions == labels[entry % len(labels)]).all(-1)
     assert_close(layer(x)[0], (q @ k.T / math.sqrt(8) + 2 * there).softmax(1) @ v)
 

@@ -141,7 +141,7 @@ def test_a_conversion_is_a_copy_and_draws_no_random_number():
     assert torch.equal(state, torch.get_rng_state())
     before = same(x)
     with torch.no_grad():
-        layer.query.zero_()
+        layer.matrices.query.zero_()
         layer.output.bias.zero_()
     assert torch.equal(same(x), before) and not same.training
     assert all(p.requires_grad and p.is_leaf for p in same.parameters())

@@ -141,7 +141,7 @@ def test_self_attention_is_torch_multihead_attention():
     """The same weights in torch's own layer give the same output."""
     layer, oracle = Attention(shared(5), 6, 2).to(F64), torch.nn.MultiheadAttention(6, 2, batch_first=True).to(F64)
     with torch.no_grad():
-        oracle.in_proj_weight.copy_(torch.cat([layer.query, layer.key, layer.value], dim=1).T)
+        oracle.in_proj_weight.copy_(torch.cat(layer.matrices, dim=1).T)
         oracle.in_proj_bias.zero_()
         oracle.out_proj.load_state_dict(layer.output.state_dict())
     x = torch.randn(3, 5, 6, dtype=F64)

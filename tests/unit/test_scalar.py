@@ -38,7 +38,7 @@ def layer_of(relations, heads=2, head_dim=2, **options):
 
 
 def projected(layer, x):
-    return (rearrange(x @ w, "b n (h d) -> b h n d", h=layer.heads) for w in (layer.query, layer.key, layer.value))
+    return (rearrange(x @ w, "b n (h d) -> b h n d", h=layer.heads) for w in layer.matrices)
 
 
 @st.composite
@@ -94,7 +94,7 @@ def test_dropout_drops_the_weights():
     layer = layer_of(offsets((2, 3)), dropout=0.5, output=False)
     x = randn(1, 6, 4)
     alpha = layer.weights(x)
-    v = rearrange(x @ layer.value, "b n (h d) -> b h n d", h=2)
+    v = rearrange(x @ layer.matrices.value, "b n (h d) -> b h n d", h=2)
     y = rearrange(layer(x), "b n (h d) -> b h n d", h=2)
     assert not torch.equal(layer(x), layer(x))
     # Every output is Σ_j 2 keep_j α_ij v_j for some keep in {0, 1}^6.
@@ -112,7 +112,7 @@ def test_swin(side, heads):
     oracle = SwinAttention(config, 2 * heads, heads, side).double().eval()
     layer = layer_of(offsets((side, side)), heads)
     with torch.no_grad():
-        for linear, weight in ((oracle.q_proj, layer.query), (oracle.k_proj, layer.key), (oracle.v_proj, layer.value)):
+        for linear, weight in zip((oracle.q_proj, oracle.k_proj, oracle.v_proj), layer.matrices, strict=True):
             linear.weight.copy_(weight.T)
         oracle.o_proj.load_state_dict(layer.output.state_dict())
         oracle.relative_position_bias.relative_position_bias_table.copy_(layer.table.T)
@@ -138,7 +138,8 @@ def test_t5(n, heads, causal):
     oracle = T5Attention(config, has_relative_attention_bias=True, layer_idx=0).double().eval()
     layer = layer_of(offsets(n, causal=causal), heads, bias="t5", num_buckets=8, max_distance=10)
     with torch.no_grad():
-        for linear, weight in ((oracle.q, layer.query / math.sqrt(2)), (oracle.k, layer.key), (oracle.v, layer.value)):
+        w_q, w_k, w_v = layer.matrices
+        for linear, weight in ((oracle.q, w_q / math.sqrt(2)), (oracle.k, w_k), (oracle.v, w_v)):
             linear.weight.copy_(weight.T)
         oracle.o.weight.copy_(layer.output.weight)
         oracle.relative_attention_bias.weight.copy_(layer.table.T)

@@ -138,6 +138,8 @@ class GeneralTranslution(Mixer):
     def __init__(self, relations: Relations, dim: int, heads: int, *, kernel: str = "mlp", functions: int = 8,
                  hidden: int = 32, centres: int = 5, width: float | int | None = None, **options) -> None:
         super().__init__(relations, dim, heads, **options)
+        if self.qkv_bias:
+            raise ValueError("qkv_bias must be False: every matrix of this layer depends on the relation")
         check_choice("kernel", kernel, KERNELS)
         check_sizes(centres=centres)
         self.kernel, m = kernel, offset_count(relations)

@@ -25,7 +25,7 @@ from translution_lib.functional.window_sum import (
     window_columns,
     window_sum,
 )
-from translution_lib.mixers.init import linear_bound, uniform
+from translution_lib.mixers.init import linear
 from translution_lib.mixers.performer import Performer, existing, no_autocast
 from translution_lib.relations import Relations
 
@@ -55,7 +55,7 @@ class PerformerS1(Performer):
         check_sizes(length_scales=length_scales)
         super().__init__(relations, dim, heads, **options)
         scales = frequencies(2 * length_scales, 1, base).repeat(axes, 1)
-        self.scales = nn.Parameter(scales.to(self.query))                            # a l
+        self.scales = nn.Parameter(scales.to(self.query.weight))                            # a l
         self.blocks = nn.Parameter(torch.randn(2, heads, axes * length_scales))      # α, β
         self.start_features(self.head_dim + 2 * axes * length_scales)
 
@@ -119,7 +119,7 @@ class PerformerS2(Performer):
         super().__init__(relations, dim, heads, **options)
         self.shape, self.clip, self.signed, self.corner = shape, clip, signed or relations.causal, corner
         rows = 2 * clip + 1 if signed and not relations.causal else clip + 1
-        self.key = nn.Parameter(uniform((dim, self.inner // 2), linear_bound(dim)))
+        self.key = linear(dim, self.inner // 2, self.qkv_bias)
         self.distances = nn.Parameter(torch.randn(rows, self.head_dim))              # w, shared by the heads
 
     def columns(self, n: int) -> Int[Tensor, "n n"]:

@@ -9,7 +9,7 @@ from translution_lib.functional.translution import (
     translution_values,
     values_definition,
 )
-from translution_lib.mixers.init import linear_bound, relation_bound, uniform
+from translution_lib.mixers.init import linear, relation_bound, uniform
 from translution_lib.mixers.mixer import Mixer
 from translution_lib.relations import Relations
 
@@ -23,31 +23,33 @@ class Translution(Mixer):
         relative: which of q, k and v have one matrix per relation: any subset of the letters of "qkv". "qkv" is the
             paper, "v" its preprint, "" is self-attention.
         init: "fan_in" (every matrix U(±1/√C)) or "released" (the authors' code, U(±1/√(C·C′))).
-        options: ``head_dim``, ``dropout``, ``output`` as for :class:`Mixer`.
+        options: ``head_dim``, ``dropout``, ``output``, ``qkv_bias`` as for :class:`Mixer`.
 
     Raises:
-        ValueError: letters outside "qkv", an unknown init, or what :class:`Mixer` refuses.
+        ValueError: letters outside "qkv", an unknown init, a qkv_bias where no map is shared, or what
+            :class:`Mixer` refuses.
 
     Label: thm-taxonomy-parity, thm-taxonomy-response.
     """
 
-    query: nn.Parameter
-    key: nn.Parameter
-    value: nn.Parameter
+    query: nn.Linear | nn.Parameter
+    key: nn.Linear | nn.Parameter
+    value: nn.Linear | nn.Parameter
 
     def __init__(self, relations: Relations, dim: int, heads: int, *, relative: str = "qkv", init: str = "fan_in",
                  **options) -> None:
         super().__init__(relations, dim, heads, **options)
         if not isinstance(relative, str) or set(relative) - set("qkv") or len(set(relative)) < len(relative):
             raise ValueError(f'relative must hold letters of "qkv", each at most once, got {relative!r}')
+        if self.qkv_bias and len(relative) == 3:
+            raise ValueError("qkv_bias must be False with relative='qkv': no map is shared by all pairs")
         self.relative = relative
         bound = relation_bound(dim, self.inner, init)
         for name in ("query", "key", "value"):
             if name[0] in relative:
-                weight = uniform((relations.count, dim, self.inner), bound)
+                setattr(self, name, nn.Parameter(uniform((relations.count, dim, self.inner), bound)))
             else:
-                weight = uniform((dim, self.inner), linear_bound(dim))
-            setattr(self, name, nn.Parameter(weight))
+                setattr(self, name, linear(dim, self.inner, self.qkv_bias))
 
     def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
         """a_ij = q_ij·k_ji / √d with q_ij = f_i W^q[δ], k_ji = f_j W^k[−δ]."""
