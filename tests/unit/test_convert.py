@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.unit.strategies import F64, LINEAR, grids
 from translution_lib import MIXERS, Attention, Convolution, LoRTranslution, Translution, offsets, pairs, shared
-from translution_lib.mixers import Mixer, ScalarBias, inclusions
+from translution_lib.mixers import Mixer, Rotary, ScalarBias, Vectors, inclusions
 from translution_lib.mixers.bilinear import BilinearAttention
 from translution_lib.mixers.convert import NoTranslution, as_translution, factors
 from translution_lib.mixers.factors import Factors, plain
@@ -36,6 +36,12 @@ RULES = {
     "lor": (functools.partial(LoRTranslution, relative_dim=(1, 3)), "qkv", False, 3),
     "lor released": (functools.partial(LoRTranslution, relative_dim=2, variant="released"), "qkv", False, 2),
     "lor alone": (functools.partial(LoRTranslution, relative_dim=2, shared=False), "qkv", False, -2),
+    "biases": (functools.partial(Attention, qkv_bias=True), "", True, 0),
+    "biased key vector": (functools.partial(MIXERS["key-vector"], qkv_bias=True), "k", True, 0),
+    "biased rotary": (functools.partial(MIXERS["rotary"], qkv_bias=True), "q", True, 0),
+    "biased values": (functools.partial(Translution, relative="v", qkv_bias=True), "v", True, 0),
+    "biased lor": (functools.partial(LoRTranslution, relative_dim=2, variant="released", qkv_bias=True), "qkv", True,
+                   2),
     "lor none": (functools.partial(LoRTranslution, relative_dim=0, variant="released"), "", False, 0),
 }
 
@@ -110,6 +116,12 @@ def test_any_table_of_relations_serves(table, make):
 def test_shorter_texts(name):
     layer = build(RULES[name][0], offsets(6, causal=True), 2)
     x = torch.randn(1, 4, 5, dtype=F64)
+    close(as_translution(layer)(x), layer(x))
+
+
+def test_vectors_meet_a_biased_query_that_is_not_turned():
+    layer = build(functools.partial(Attention, encodings=[Rotary(), Vectors()], qkv_bias=True), offsets(5), 2)
+    x = torch.randn(2, 5, 5, dtype=F64)
     close(as_translution(layer)(x), layer(x))
 
 

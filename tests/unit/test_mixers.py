@@ -138,11 +138,14 @@ def test_the_future_is_invisible(name):
 
 
 def test_self_attention_is_torch_multihead_attention():
-    """The same weights in torch's own layer give the same output."""
-    layer, oracle = Attention(shared(5), 6, 2).to(F64), torch.nn.MultiheadAttention(6, 2, batch_first=True).to(F64)
+    """The same weights and biases in torch's own layer give the same output."""
+    layer = Attention(shared(5), 6, 2, qkv_bias=True).to(F64)
+    oracle = torch.nn.MultiheadAttention(6, 2, batch_first=True).to(F64)
     with torch.no_grad():
-        oracle.in_proj_weight.copy_(torch.cat(layer.matrices, dim=1).T)
-        oracle.in_proj_bias.zero_()
+        oracle.in_proj_bias.normal_()
+        for own, weight, bias in zip((layer.query, layer.key, layer.value), oracle.in_proj_weight.chunk(3),
+                                     oracle.in_proj_bias.chunk(3), strict=True):
+            own.load_state_dict({"weight": weight, "bias": bias})
         oracle.out_proj.load_state_dict(layer.output.state_dict())
     x = torch.randn(3, 5, 6, dtype=F64)
     y, alpha = oracle(x, x, x, average_attn_weights=False)
@@ -326,6 +329,9 @@ T = offsets(4)
     (lambda: LoRTranslution(T, 6, 2, relative_dim=1.5), "relative_dim"),
     (lambda: LoRTranslution(T, 6, 2, relative_dim=0, shared=False), "relative_dim"),
     (lambda: LoRTranslution(T, 6, 2, variant="x"), "variant"),
+    (lambda: LoRTranslution(T, 6, 2, shared=False, qkv_bias=True), "qkv_bias"),
+    (lambda: Translution(T, 6, 2, qkv_bias=True), "qkv_bias"),
+    (lambda: MIXERS["general-translution"](T, 6, 2, qkv_bias=True), "qkv_bias"),
     (lambda: MIXERS["convolution"](shared(4), 6), "relations"),
     (lambda: MIXERS["convolution"](offsets(4, cls=True), 6), "CLS"),
     (lambda: MIXERS["convolution"](T, 6, 2), "heads"),

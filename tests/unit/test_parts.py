@@ -243,12 +243,14 @@ OLD = {"rotary": {"theta": "encodings.0.theta"}, "scalar-bias": {"bias": "encodi
                             "value_vector": "encodings.1.value_vector"},
        "riemann": {"scale": "encodings.0.scale", "log_sigma": "encodings.0.log_sigma"},
        "absolute-translution": {"position": "position"}, "performer-absolute": {"position": "encodings.0.position"}}
-OPTIONS: dict = {"rotary": {"angles": "learned"}, "key-value-vector": {"absolute": True}, "riemann": {"focus": "before"},
-           "absolute-translution": {"relative": "v"}, "translution": {"relative": "qk"}}
+OPTIONS: dict = {"rotary": {"angles": "learned"}, "key-value-vector": {"absolute": True},
+                 "riemann": {"focus": "before"}, "absolute-translution": {"relative": "v"},
+                 "translution": {"relative": "qk"}}
 
 
-@pytest.mark.parametrize(("name", "options"), [*((name, OPTIONS.get(name, {})) for name in MIXERS),
-                                               ("lor-translution", {"shared": False}), ("translution", {"relative": "qkv"})])
+@pytest.mark.parametrize(("name", "options"), [
+    *((name, OPTIONS.get(name, {})) for name in MIXERS),
+    ("lor-translution", {"shared": False}), ("translution", {"relative": "qkv"})])
 def test_parameters_under_their_old_names_load(name, options):
     """A layer with its old names and matrices, alone and in a model, gives the same outputs after renaming."""
     layer = build(name, **options)

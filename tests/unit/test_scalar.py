@@ -108,12 +108,14 @@ def test_dropout_drops_the_weights():
 @given(st.integers(1, 3), HEADS)
 def test_swin(side, heads):
     """A window of the Swin transformer, as the transformers library has it: same table, same order of offsets."""
-    config = SwinConfig(attention_probs_dropout_prob=0.0, qkv_bias=False, attn_implementation="sdpa")
+    config = SwinConfig(attention_probs_dropout_prob=0.0, qkv_bias=True, attn_implementation="sdpa")
     oracle = SwinAttention(config, 2 * heads, heads, side).double().eval()
-    layer = layer_of(offsets((side, side)), heads)
+    layer = layer_of(offsets((side, side)), heads, qkv_bias=True)
     with torch.no_grad():
-        for linear, weight in zip((oracle.q_proj, oracle.k_proj, oracle.v_proj), layer.matrices, strict=True):
-            linear.weight.copy_(weight.T)
+        for theirs, own in zip((oracle.q_proj, oracle.k_proj, oracle.v_proj), (layer.query, layer.key, layer.value),
+                               strict=True):
+            torch.nn.init.normal_(own.bias)
+            theirs.load_state_dict(own.state_dict())
         oracle.o_proj.load_state_dict(layer.output.state_dict())
         oracle.relative_position_bias.relative_position_bias_table.copy_(layer.table.T)
     x = randn(2, side**2, 2 * heads)
