@@ -83,7 +83,7 @@ def test_a_bag_of_patches(side, depth, seed):
     for model in (vit("free", side, 2), vit("placed", side, 1), vit("transformer", side, 1)):
         with torch.no_grad():
             for block in model.blocks:
-                block.mixer.value.normal_()
+                block.mixer.matrices.value.normal_()
         assert not torch.allclose(model(rolled), model(images), atol=1e-6)
 
 

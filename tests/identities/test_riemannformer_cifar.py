@@ -154,10 +154,10 @@ def test_a_temperature_without_place_is_rotary_attention(side, seed):
     with torch.no_grad():
         warm.scale += torch.randn_like(warm.scale)
         state = {name: t.clone() for name, t in warm.state_dict().items() if "scale" not in name}
-        state["query"] *= (warm.learnt()["s"] ** ((side + 1) / 2)).repeat_interleave(4, 1).flatten()
+        state["query.weight"] *= (warm.learnt()["s"] ** ((side + 1) / 2)).repeat_interleave(4, 1).view(-1, 1)
         free.load_state_dict({**state, "encodings.0.scale": torch.zeros(2, 2)})
-        sign = torch.tensor([1.0, -1]).repeat(8)
-        rope.load_state_dict({**state, "query": state["query"] * sign, "key": state["key"] * sign})
+        sign = torch.tensor([1.0, -1]).repeat(8)[:, None]
+        rope.load_state_dict(state | {f"{name}.weight": state[f"{name}.weight"] * sign for name in ("query", "key")})
     assert_close(warm(x), rope(x))
     assert_close(free(x), rope(x))
 

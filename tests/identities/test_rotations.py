@@ -252,8 +252,8 @@ def test_layouts_differ_by_a_permutation(case, seed):
                   angles="fixed" if made.theta is None else "learned")
     twin.load_state_dict(made.state_dict())
     with torch.no_grad():
-        for name in ("query", "key"):
-            getattr(twin, name).copy_(getattr(made, name).unflatten(-1, (made.heads, d))[..., π].flatten(-2))
+        for there, here in zip(twin.matrices[:2], made.matrices[:2], strict=True):
+            there.copy_(here.unflatten(-1, (made.heads, d))[..., π].flatten(-2))
     assert_close(twin(x), made(x))
 
 

@@ -32,8 +32,8 @@ def put(layer, **given_tables):
     layer = layer.to(F64)
     with torch.no_grad():
         for name, p in layer.named_parameters():
-            kind, _, mapped = name.removeprefix("encodings.0.").partition(".weight")
-            given = given_tables.get(kind if mapped or "." not in kind else name)
+            kind, mapped, _ = name.removeprefix("encodings.0.").partition(".weight")
+            given = given_tables.get(kind)
             p.copy_(torch.randn_like(p) if given is None else given.T if mapped else given)
     return layer
 
