@@ -32,9 +32,10 @@ def put(layer, **given_tables):
     layer = layer.to(F64)
     with torch.no_grad():
         for name, p in layer.named_parameters():
-            kind, mapped, _ = name.removeprefix("encodings.0.").partition(".weight")
-            given = given_tables.get(kind)
-            p.copy_(torch.randn_like(p) if given is None else given.T if mapped else given)
+            name = name.removeprefix("encodings.0.")
+            if name.endswith(".weight") and name != "output.weight":
+                name, p = name.removesuffix(".weight"), p.T
+            p.copy_(given_tables.get(name, torch.randn_like(p)))
     return layer
 
 

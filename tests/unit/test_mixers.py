@@ -1,6 +1,7 @@
 """The layers: fast form = equations, every option, types, transforms, compilation, saving, errors."""
 
 import copy
+import io
 import math
 from contextlib import nullcontext
 from unittest.mock import patch
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.func import functional_call, grad, jacrev, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.unit.strategies import (
     ANY_TABLE,
@@ -254,6 +256,51 @@ def test_meta_layer_materialises(name):
     assert layer(x.to("meta")).shape == x.shape
     layer.to_empty(device="cpu").load_state_dict(real.state_dict())
     torch.testing.assert_close(layer(x), real(x))
+
+
+class FromTheHost(TorchDispatchMode):
+    """Counts the tensors that come from the CPU to another device."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        y = func(*args, **(kwargs or {}))
+        if isinstance(y, torch.Tensor) and y.device.type != "cpu":
+            self.count += any(isinstance(a, torch.Tensor) and a.ndim and a.device.type == "cpu" for a in args)
+        return y
+
+
+@pytest.mark.parametrize(("name", "options"), [
+    *((name, {}) for name in NAMES if name not in ("riemann", "performer-s2")), ("rotary", {"angles": "learned"}),
+    ("scalar-bias", {"bias": "alibi"}), ("general-translution", {"kernel": "table"})])
+def test_a_device_is_given_the_tables_once(name, options):
+    """The first forward on a device copies there what it reads; no later one does, nor the first of a shorter text."""
+    convolution = name == "convolution"
+    layer = build(name, offsets(6, causal=not convolution), **options).to("meta")
+    x = torch.randn(1, 6, DIM, device="meta", dtype=F64)
+    layer(x)
+    with FromTheHost() as copies:
+        layer(x)
+        if name in ("self-attention", "scalar-bias", "key-vector", "rotary"):
+            layer(x[:, :4])
+    assert copies.count == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_copies_of_tables_are_neither_saved_nor_copied(name):
+    """What a layer has copied to a device stays behind; its copies compute the same and have their tables on the CPU."""
+    layer, file = build(name), io.BytesIO()
+    x = torch.randn(1, layer.relations.n, DIM, dtype=F64)
+    y = layer(x)
+    torch.save(layer, file)
+    file.seek(0)
+    for same in (copy.deepcopy(layer), torch.load(file, weights_only=False)):
+        assert not same.relations._cache and torch.equal(same(x), y)
+        with torch.inference_mode():
+            same.float()(x.float())
+        same(x.float()).sum().backward()            # what was copied for inference serves gradients too
+        assert same.to("meta").half()(x.half().to("meta")).dtype == torch.float16
+        assert same.relations.index.dtype == torch.int64 and same.relations.index.device.type == "cpu"
 
 
 @pytest.mark.parametrize("name", sorted(LINEAR))

@@ -3,6 +3,8 @@
 Source: the Translution paper, appendix B; chapter "Continuous positions".
 """
 
+from functools import partial
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -151,9 +153,10 @@ class GeneralTranslution(Mixer):
     def functions(self) -> Float[Tensor, "r k"]:
         """Return φ_k of every relation: of its offset, or one-hot for a role of the CLS token."""
         rows = self.relations.count - offset_count(self.relations)
-        delta = offset_vectors(self.relations).to(self.query.device, self.query.dtype)
-        phi = torch.eye(len(delta)).to(delta) if self.basis is None else self.basis(delta)
-        return torch.block_diag(phi, torch.eye(rows).to(phi)) if rows else phi
+        delta = self.relations.on(("offsets",), lambda: offset_vectors(self.relations), self.query)
+        eye = partial(torch.eye, dtype=delta.dtype, device=delta.device)
+        phi = eye(len(delta)) if self.basis is None else self.basis(delta)
+        return torch.block_diag(phi, eye(rows)) if rows else phi
 
     def tables(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the query, key and value matrices of all relations, r c e each: W[δ] = Σ_k φ_k(δ) W_k."""

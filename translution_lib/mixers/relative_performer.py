@@ -63,7 +63,9 @@ class PerformerS1(Performer):
         """Return φ of the first n tokens; zero for CLS."""
         cls, positions = int(self.relations.cls), self.relations.positions
         assert positions is not None
-        return F.pad(positional_features(positions[: n - cls], self.scales), (0, 0, cls, 0))
+        exact = self.scales.to(torch.promote_types(self.scales.dtype, torch.float32))
+        there = self.relations.on(("positions",), lambda: positions, exact)
+        return F.pad(positional_features(there[: n - cls], exact), (0, 0, cls, 0))
 
     def projected(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor]:
         """Return queries [q, φ W] and keys [k, φ], b h n (d + 2·a·l), scaled as those of a Performer."""

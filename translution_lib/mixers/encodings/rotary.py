@@ -52,21 +52,22 @@ class Rotary(Encoding):
         """Make the tables of angles."""
         if relations.positions is None:
             raise ValueError(f"relations must have a grid: a rotation needs positions, got {relations!r}")
-        # The tables stay on the CPU in double precision; what the layer computes with is cast from them.
+        self.relations = relations
+        # The tables stay on the CPU in double precision; what the layer computes with is made from them.
         self._fixed = frequencies(head_dim, relations.positions.shape[1], self.base)
         self._positions = F.pad(relations.positions, (0, 0, int(relations.cls), 0)).double()
         like = torch.empty(0)
         self.theta = nn.Parameter(self._fixed.repeat(heads, 1, 1).to(like)) if self.learned else None
-        phase = phases(self._positions, self._fixed)
-        self.register_buffer("cos", phase.cos().to(like), persistent=False)
-        self.register_buffer("sin", phase.sin().to(like), persistent=False)
+        for name in ("cos", "sin"):
+            self.register_buffer(name, like, persistent=False)
+        self._make_waves()
 
-    def _apply(self, fn, recurse=True):
-        """Cast the tables anew after every cast of the layer, so that none is rounded twice."""
-        super()._apply(fn, recurse)
+    @torch.inference_mode(False)
+    def _make_waves(self) -> None:
+        """Round the tables to the type and put them on the device that the layer has now."""
         phase = phases(self._positions, self._fixed)
         self.cos, self.sin = phase.cos().to(self.cos), phase.sin().to(self.sin)
-        return self
+        self._made = self.cos
 
     @property
     def angles(self) -> Tensor:
@@ -76,8 +77,11 @@ class Rotary(Encoding):
     def waves(self, n: int) -> tuple[Tensor, Tensor]:
         """Return cosine and sine of the first n tokens' angles, (n, d/2), or (h, n, d/2) where they are learned."""
         if self.theta is None:
+            if self.cos is not self._made:  # cast, moved or emptied since: none is rounded twice
+                self._make_waves()
             return self.cos[:n], self.sin[:n]
-        phase = phases(self._positions[:n], self.theta)
+        exact = self.theta.to(torch.promote_types(self.theta.dtype, torch.float32))
+        phase = phases(self.relations.on(("turned places",), lambda: self._positions, exact)[:n], exact)
         return phase.cos(), phase.sin()
 
     def queries_keys(self, q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"],
