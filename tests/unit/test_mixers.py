@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 from torch.func import functional_call, grad, jacrev, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -155,6 +156,48 @@ def test_self_attention_is_torch_multihead_attention():
     torch.testing.assert_close(layer.weights(x), alpha)
 
 
+@pytest.mark.parametrize(("name", "options"), EVERY)
+def test_what_stands_in_the_place_of_a_linear_map_is_what_runs(name, options):
+    """Both forms call every map, so that adapters and quantised maps serve: here, one that a low rank is added to."""
+    layer = build(name, **options)
+    maps = {at: one for at, one in layer.named_modules() if isinstance(one, nn.Linear) and one.weight.numel()}
+    x = torch.randn(1, layer.relations.n, DIM, dtype=F64)
+    with torch.no_grad():
+        for at, one in maps.items():
+            layer.set_submodule(at, Adapted(one))
+        y = layer(x)
+        with definition():
+            torch.testing.assert_close(layer(x), y)
+        for at, one in maps.items():
+            one.weight += layer.get_submodule(at).low
+            layer.set_submodule(at, one)
+        torch.testing.assert_close(layer(x), y)
+    assert len(maps) >= 1 or options.get("output") is False
+
+
+class Adapted(nn.Module):
+    """A linear map with a low rank beside it, as LoRA has."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base, self.in_features, self.out_features = base, base.in_features, base.out_features
+        self.low = torch.outer(torch.randn(base.out_features, dtype=F64), torch.randn(base.in_features, dtype=F64))
+
+    def forward(self, x):
+        return self.base(x) + x @ self.low.T
+
+
+def test_shared_maps_are_drawn_as_matrices():
+    """The weight of a map is the transpose of what a matrix (C, C′) would be, and nothing else is drawn."""
+    torch.manual_seed(0)
+    layer = Attention(shared(3), 4, 2)
+    after = torch.rand(1)
+    torch.manual_seed(0)
+    assert torch.equal(nn.Linear(4, 4).weight, layer.output.weight)
+    assert all(torch.equal(w, torch.empty(4, 4).uniform_(-0.5, 0.5)) for w in layer.matrices)
+    assert torch.equal(torch.rand(1), after)
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_lower_precision_stays_near_double(name, dtype):
@@ -288,7 +331,7 @@ def test_a_device_is_given_the_tables_once(name, options):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_copies_of_tables_are_neither_saved_nor_copied(name):
-    """What a layer has copied to a device stays behind; its copies compute the same and have their tables on the CPU."""
+    """What a layer has copied to a device stays behind; copies compute the same and have their tables on the CPU."""
     layer, file = build(name), io.BytesIO()
     x = torch.randn(1, layer.relations.n, DIM, dtype=F64)
     y = layer(x)
@@ -296,8 +339,9 @@ def test_copies_of_tables_are_neither_saved_nor_copied(name):
     file.seek(0)
     for same in (copy.deepcopy(layer), torch.load(file, weights_only=False)):
         assert not same.relations._cache and torch.equal(same(x), y)
+        same.float()
         with torch.inference_mode():
-            same.float()(x.float())
+            same(x.float())
         same(x.float()).sum().backward()            # what was copied for inference serves gradients too
         assert same.to("meta").half()(x.half().to("meta")).dtype == torch.float16
         assert same.relations.index.dtype == torch.int64 and same.relations.index.device.type == "cpu"
