@@ -60,14 +60,16 @@ class Rotary(Encoding):
         self.theta = nn.Parameter(self._fixed.repeat(heads, 1, 1).to(like)) if self.learned else None
         for name in ("cos", "sin"):
             self.register_buffer(name, like, persistent=False)
-        self._make_waves()
+        self._fixed_waves()
 
     @torch.inference_mode(False)
-    def _make_waves(self) -> None:
-        """Round the tables to the type and put them on the device that the layer has now."""
+    def _fixed_waves(self) -> tuple[Tensor, Tensor]:
+        """Round the tables to the type that the layer has now, on its device, and keep them; an export keeps none."""
         phase = phases(self._positions, self._fixed)
-        self.cos, self.sin = phase.cos().to(self.cos), phase.sin().to(self.sin)
-        self._made = self.cos
+        cos, sin = phase.cos().to(self.cos), phase.sin().to(self.sin)
+        if not torch.compiler.is_exporting():
+            self.cos, self.sin, self._made = cos, sin, cos
+        return cos, sin
 
     @property
     def angles(self) -> Tensor:
@@ -77,9 +79,9 @@ class Rotary(Encoding):
     def waves(self, n: int) -> tuple[Tensor, Tensor]:
         """Return cosine and sine of the first n tokens' angles, (n, d/2), or (h, n, d/2) where they are learned."""
         if self.theta is None:
-            if self.cos is not self._made:  # cast, moved or emptied since: none is rounded twice
-                self._make_waves()
-            return self.cos[:n], self.sin[:n]
+            # Another tensor was cast, moved or emptied since: none is rounded twice.
+            cos, sin = (self.cos, self.sin) if self.cos is self._made else self._fixed_waves()
+            return cos[:n], sin[:n]
         exact = self.theta.to(torch.promote_types(self.theta.dtype, torch.float32))
         phase = phases(self.relations.on(("turned places",), lambda: self._positions, exact)[:n], exact)
         return phase.cos(), phase.sin()
