@@ -13,12 +13,12 @@ from unittest import mock
 
 import pytest
 import torch
+from translution_lib.functional.groups import pairs_on
 
 from tests.unit.test_fused import DEVICE, needs_triton, operator, python
 from translution_lib import functional as fn
 from translution_lib import offsets
 from translution_lib.functional import choice, forms, fused, loop, proof
-from translution_lib.functional.groups import pairs_on
 
 CPU = torch.device("cpu")
 PADDED = "translution_lib.functional.padded"

@@ -9,13 +9,13 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-
-from tests.unit.strategies import EVERY, build, doubled, gradients, tables
-from translution_lib import definition, offsets, pairs, shared
-from translution_lib import functional as fn
-from translution_lib.functional import compiled, forms, grouped
 from translution_lib.functional.grouped import pair_scores, pair_values
 from translution_lib.functional.groups import pairs_on
+
+from tests.unit.strategies import EVERY, build, doubled, gradients, tables
+from translution_lib import backend, offsets, pairs, shared
+from translution_lib import functional as fn
+from translution_lib.functional import compiled, forms, grouped
 
 NAMES = ["scores", "scores_backward", "values", "values_backward"]
 needs_compiler = pytest.mark.skipif(   # in CI there has to be one
@@ -195,7 +195,7 @@ def test_without_a_compiler_it_says_so(compiler, message, tmp_path, monkeypatch)
             pytest.raises(RuntimeError, match=message), compiled.forced():
         pytest.fail("nothing runs inside")
     assert not list((tmp_path / "translution").iterdir()) and not forms._asked
-    with definition():
+    with backend("definition"):
         assert fn.translution(*operator(offsets(3))).isfinite().all()
 
 

@@ -12,7 +12,7 @@ import torch
 from torch.func import functional_call
 
 from tests.unit.strategies import DIM, EVERY, F64, build
-from translution_lib import definition, offsets, pairs, shared
+from translution_lib import backend, offsets, pairs, shared
 from translution_lib import functional as fn
 from translution_lib.functional import grouped, loop
 
@@ -121,5 +121,5 @@ def test_gradients_of_every_option(name, options, table):
         return functional_call(layer, dict(zip(keys, values, strict=True)), (x,))
 
     assert torch.autograd.gradcheck(run, (x, *values), fast_mode=True)
-    with definition():
+    with backend("definition"):
         assert torch.autograd.gradcheck(run, (x, *values), fast_mode=True)

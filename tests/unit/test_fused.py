@@ -12,14 +12,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from translution_lib.functional.grouped import pair_scores, pair_values
+from translution_lib.functional.groups import pairs_on
+from translution_lib.functional.schedule import schedule
 
 from tests.unit.strategies import doubled, tables
 from translution_lib import functional as fn
 from translution_lib import offsets, pairs, shared
 from translution_lib.functional import forms, fused
-from translution_lib.functional.grouped import pair_scores, pair_values
-from translution_lib.functional.groups import pairs_on
-from translution_lib.functional.schedule import schedule
 
 HERE = (sys.platform, platform.machine()) == ("linux", "x86_64")      # where the test extra brings Triton
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"

@@ -3,7 +3,7 @@
 import copy
 import math
 from contextlib import nullcontext
-from unittest.mock import patch
+from functools import partial
 
 import pytest
 import torch
@@ -26,8 +26,7 @@ from tests.unit.strategies import (
     grid_tables,
     tables,
 )
-from translution_lib import MIXERS, Attention, LoRTranslution, Translution, definition, offsets, pairs, shared
-from translution_lib.functional import grouped
+from translution_lib import MIXERS, Attention, LoRTranslution, Translution, backend, offsets, pairs, shared
 from translution_lib.mixers import Mixer, mixer_named
 from translution_lib.mixers.init import relation_bound
 
@@ -48,7 +47,7 @@ def test_forward_equals_the_equations(name, options, causal):
 def test_any_table_serves_translution(rel, relative):
     layer = Translution(rel, 4, 2, relative=relative).to(F64)
     x = torch.randn(1, rel.n, 4, dtype=F64)
-    with definition():
+    with backend("definition"):
         expected = layer(x)
     torch.testing.assert_close(layer(x), expected)
     alpha = layer.weights(x)
@@ -62,7 +61,7 @@ def test_any_grid_serves(name, data, batch):
     relations = data.draw(grid_tables(windows=name not in LINEAR))
     layer = build(name, relations)
     x = torch.randn(batch, relations.n, DIM, dtype=F64)
-    with definition():
+    with backend("definition"):
         expected = layer(x)
     torch.testing.assert_close(layer(x), expected)
     alpha = layer.weights(x)
@@ -71,12 +70,12 @@ def test_any_grid_serves(name, data, batch):
     torch.testing.assert_close(layer.output(layer.values(alpha, x)), expected)
 
 
-@pytest.mark.parametrize("room", [0, 2**62], ids=["again", "kept"])
+@pytest.mark.parametrize("keep", [False, True], ids=["again", "kept"])
 @pytest.mark.parametrize(("name", "options"), EVERY)
-def test_a_batch_without_samples(name, options, room):
+def test_a_batch_without_samples(name, options, keep):
     layer = build(name, **options)
     x = torch.zeros(0, layer.relations.n, DIM, dtype=F64, requires_grad=True)
-    with patch.object(grouped, "KEEP_BYTES", room):
+    with backend(keep=keep):
         y = layer(x)
         y.sum().backward()
     assert y.shape == x.shape == x.grad.shape
@@ -96,7 +95,7 @@ def test_gradients_by_finite_differences(name, relations):
 
     inputs = (x, *(p.detach().requires_grad_() for p in parameters.values()))
     assert torch.autograd.gradcheck(run, inputs, fast_mode=True)
-    with definition():
+    with backend("definition"):
         assert torch.autograd.gradcheck(run, inputs, fast_mode=True)
 
 
@@ -269,7 +268,7 @@ def test_dropout_is_for_training_only(name):
     assert not torch.equal(layer(x), layer(x))
     layer.eval()
     assert torch.equal(layer(x), layer(x))
-    with definition():
+    with backend("definition"):
         torch.testing.assert_close(layer(x), layer.eval()(x))
 
 
@@ -359,7 +358,7 @@ def test_a_masked_token_reaches_nobody_whatever_it_holds(name, options, table, b
     deaf = ~table.mask[:, last]
     clean = x.clone()
     clean[1, last] = 0
-    for context in (nullcontext, definition):
+    for context in (nullcontext, partial(backend, "definition")):
         with context():
             y, expected = layer(spoilt), layer(clean)
         torch.testing.assert_close(y[0], expected[0])

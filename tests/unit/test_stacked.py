@@ -8,6 +8,9 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
+from translution_lib.functional.grouped import pair_scores, pair_values
+from translution_lib.functional.groups import pairs_on
+from translution_lib.functional.layout import common_sizes, layout
 
 from tests.unit.strategies import DIM, EVERY, F64, build, doubled, gradients, operators, tables
 from tests.unit.test_fused import CASES, EPS, and_gradients, check, operator
@@ -15,9 +18,6 @@ from translution_lib import MIXERS, Relations, offsets, pairs, shared
 from translution_lib import functional as fn
 from translution_lib.functional import forms, grouped, grouped_mm, padded, stacked
 from translution_lib.functional.checks import HALF_TYPES
-from translution_lib.functional.grouped import pair_scores, pair_values
-from translution_lib.functional.groups import pairs_on
-from translution_lib.functional.layout import common_sizes, layout
 
 CPU = torch.device("cpu")
 FORMS = {"padded": padded, "grouped_mm": grouped_mm}

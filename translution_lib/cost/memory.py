@@ -6,7 +6,6 @@ and not the first one, so that the state of the optimizer is there. Gradients do
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from contextvars import Context
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from translution_lib.backends import backend
 from translution_lib.cost.counting import (
     Config,
     check_positive,
@@ -23,7 +23,7 @@ from translution_lib.cost.counting import (
 )
 from translution_lib.cost.on_meta import OnMeta
 from translution_lib.cost.tracking import OPTIMIZERS, TensorBytes, batch_of, loss_of
-from translution_lib.mixers import definition, mixer_named
+from translution_lib.mixers import mixer_named
 from translution_lib.models.blocks import options_for, plain_names
 
 GB = 10 ** 9
@@ -139,7 +139,7 @@ def saved_bytes(model: Config | nn.Module, batch: int = 1, dtype: torch.dtype = 
         model: the model or its configuration.
         batch: samples.
         dtype: type of the numbers.
-        form: "fast" (what the library does) or "gather" (the equations, as ``definition()`` runs them: a matrix for
+        form: "fast" (what the library does) or "gather" (the equations, as the backend "definition" runs them: a matrix for
             every pair).
 
     Raises:
@@ -152,7 +152,7 @@ def saved_bytes(model: Config | nn.Module, batch: int = 1, dtype: torch.dtype = 
 
     def kept(name: str) -> int:
         mixer = model_without_numbers(one_layer(config, name), "float32").to(dtype).blocks[0].mixer
-        with definition() if form == "gather" else nullcontext():
+        with backend("definition" if form == "gather" else "torch"):
             return count_saved_bytes(mixer, torch.empty(batch, config.tokens, config.dim, dtype=dtype, device="meta"))
 
     found = {name: Context().run(kept, name) for name in dict.fromkeys(config.mixer)}
