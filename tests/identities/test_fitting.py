@@ -271,7 +271,7 @@ def test_loads_of_a_tile_for_each_multiply_add(r, v, down, right, inner):
 
 def test_the_tile_in_c_is_the_best_for_sixteen_registers():
     """Sums, vectors and one number are in registers at once; of all that fit, the tile has the fewest loads."""
-    header = (Path(functional.__file__).parent / "compiled_products.h").read_text()
+    header = (Path(grouped.__file__).parent / "compiled_products.h").read_text()
     tall, wide = (int(re.search(rf"#define {name} (\d+)", header)[1]) for name in ("TALL", "WIDE"))
     fitting = [(r, v) for r in range(1, 17) for v in range(1, 17) if r * v + v + 1 <= 16]
     assert min(fitting, key=lambda tile: 1 / tile[0] + 1 / tile[1]) == (tall, wide)

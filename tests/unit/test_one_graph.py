@@ -1,9 +1,13 @@
 """Every mixer is one graph for a compiler. Run without enforced shapes, whose wrappers a compiler cannot trace."""
 
+from threading import Thread
+
 import pytest
 import torch
 
+from tests.unit.test_backends import NEEDS, watched
 from tests.unit.test_mixers import DIM, F64, NAMES, build, gradients
+from translution_lib import Translution, backend, offsets
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -19,3 +23,31 @@ def test_a_layer_is_one_graph(name, masked):
     torch.testing.assert_close(y, layer(x, *mask))
     for a, b in zip(gradients(y, inputs), gradients(layer(x, *mask), inputs), strict=True):
         torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("name", ["padded", pytest.param("c", marks=NEEDS["c"])])
+@pytest.mark.parametrize("own", [False, True])
+def test_a_graph_runs_the_backend_that_is_asked_for(name, own):
+    """By a context around the call, or by the layer's own argument; and another graph serves who asks for another."""
+    layer = Translution(offsets(4), 6, 2, backend=name if own else "auto")
+    x = torch.randn(2, 4, 6, requires_grad=True)
+    torch.compiler.reset()
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+
+    def step(how, forward):
+        with watched(name) as calls:
+            if how is None:
+                y = compiled(x)
+            else:
+                with backend(how):
+                    y = compiled(x)
+            (found,) = torch.autograd.grad(y.sum(), x)
+            assert calls() == [forward] * 4
+        with backend("torch"):
+            torch.testing.assert_close((y, found), ((z := layer(x)), torch.autograd.grad(z.sum(), x)[0]))
+
+    for how, forward in ((name, 1), ("torch", 0), ("definition", 0), (None, own), (name, 1)):
+        step(how, forward)
+    thread = Thread(target=step, args=("torch", 0))
+    thread.start()
+    thread.join()
