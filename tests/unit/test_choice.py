@@ -314,9 +314,9 @@ def test_a_processor_takes_c_where_it_agreed_and_notes_that(monkeypatch):
             assert all(map(torch.equal, run(args), first))
         assert {c["taken"] for c in choice._times} == {"c"}
     choice._taken.clear()
-    monkeypatch.setattr(choice, "_seconds", lambda form, *_: 0.5 if form is grouped else 1.0)
+    monkeypatch.setattr(choice, "_seconds", lambda form, *_: 1.0 if form is grouped else 0.95)
     run(args)
-    assert choice._times[-1]["taken"] == "torch"
+    assert choice._times[-1]["taken"] == "torch"                    # for a near tie
 
 
 def test_without_a_compiler_a_processor_goes_on_in_silence(monkeypatch):

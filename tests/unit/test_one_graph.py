@@ -1,5 +1,6 @@
-"""Every mixer is one graph for a compiler. Run without enforced shapes, whose wrappers a compiler cannot trace."""
+"""Every mixer is one graph for a compiler, and few modules. Run without enforced shapes, whose wrappers disturb."""
 
+import sys
 from threading import Thread
 
 import pytest
@@ -51,3 +52,16 @@ def test_a_graph_runs_the_backend_that_is_asked_for(name, own):
     thread = Thread(target=step, args=("torch", 0))
     thread.start()
     thread.join()
+
+
+def test_from_a_layer_to_its_product_are_eight_modules():
+    rel = offsets((3, 3), cls=True)
+    layer, x, seen = Translution(rel, 8, 2), torch.randn(2, 10, 8), set()
+    layer(x)                                            # what is made once is made
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, arg: seen.add(frame.f_code.co_filename) if event == "call" else None)
+    try:
+        layer(x)
+    finally:
+        sys.setprofile(before)
+    assert 3 < len({path for path in seen if "translution_lib" in path}) <= 8

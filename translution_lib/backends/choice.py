@@ -43,6 +43,8 @@ CANDIDATES: dict[str, tuple[str, ...]] = {"cuda": ("padded", "grouped_mm", "trit
 SECONDS = 300.0
 """How long the check of a candidate may last."""
 REPEATS = 3
+WORTH = 0.9
+"""What a form may need of the time of torch's on a processor, lest a near tie decides otherwise in every run."""
 FAR = 0.1
 """From this relative difference on a form is wrong on a shape, and not only rounded otherwise."""
 VARIABLE = "TRANSLUTION_FORMS"
@@ -275,7 +277,7 @@ def _able(verdicts: list[dict], device: torch.device, operands: tuple) -> list[s
 def _fastest(shape: dict, able: list[str], what: str, operands: tuple, pairs: Pairs, heads: int) -> str:
     """Time the candidates on the operands and return the fastest; torch's where none can run or agrees with it.
 
-    On a processor torch's form is timed too: there it may be the fastest.
+    On a processor torch's form is timed too, which may be the fastest there.
     """
     seconds: dict[str, float] = {}
     left_out: dict[str, str] = {}
@@ -294,7 +296,7 @@ def _fastest(shape: dict, able: list[str], what: str, operands: tuple, pairs: Pa
         except Exception as error:
             left_out[name] = f"{type(error).__name__}: {error}"
             warnings.warn(f"the form {name!r} is left out for {shape}: {left_out[name]}", RuntimeWarning, stacklevel=2)
-    taken = min(seconds, key=lambda name: seconds[name]) if seconds else "torch"
+    taken = min(seconds, key=lambda name: seconds[name] * (WORTH if name == "torch" else 1)) if seconds else "torch"
     _times.append({**shape, "seconds": seconds, "left_out": left_out, "taken": taken})
     return taken
 
