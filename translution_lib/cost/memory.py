@@ -6,7 +6,6 @@ and not the first one, so that the state of the optimizer is there. Gradients do
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextvars import Context
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -139,8 +138,8 @@ def saved_bytes(model: Config | nn.Module, batch: int = 1, dtype: torch.dtype = 
         model: the model or its configuration.
         batch: samples.
         dtype: type of the numbers.
-        form: "fast" (what the library does) or "gather" (the equations, as the backend "definition" runs them: a matrix for
-            every pair).
+        form: "fast" (what the library does) or "gather" (the equations, as the backend "definition" runs them: a matrix
+            for every pair).
 
     Raises:
         ValueError: an unknown model or form, a batch that is not a positive integer.
@@ -152,10 +151,10 @@ def saved_bytes(model: Config | nn.Module, batch: int = 1, dtype: torch.dtype = 
 
     def kept(name: str) -> int:
         mixer = model_without_numbers(one_layer(config, name), "float32").to(dtype).blocks[0].mixer
-        with backend("definition" if form == "gather" else "torch"):
+        with backend("definition" if form == "gather" else "torch", keep=False):
             return count_saved_bytes(mixer, torch.empty(batch, config.tokens, config.dim, dtype=dtype, device="meta"))
 
-    found = {name: Context().run(kept, name) for name in dict.fromkeys(config.mixer)}
+    found = {name: kept(name) for name in dict.fromkeys(config.mixer)}
     return sum(found[name] for name in config.mixer)
 
 
@@ -202,7 +201,8 @@ def once(count: Callable[..., Any], config: Config, *settings) -> Any:
     makers = [mixer_named(name) for name in config.mixer]       # a name may be given to another mixer
     key = (count, repr(config), *map(id, makers), *settings)
     if key not in _COUNTED:
-        _COUNTED[key] = Context().run(count, config, *settings), makers
+        with backend("torch", keep=False):
+            _COUNTED[key] = count(config, *settings), makers
     return _COUNTED[key][0]
 
 
