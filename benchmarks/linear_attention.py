@@ -15,7 +15,7 @@ import measuring
 import system_memory
 import torch
 
-from translution_lib import Attention, Relations, definition
+from translution_lib import Attention, Relations, backend
 from translution_lib.functional.attention import masked_softmax
 from translution_lib.mixers.performer import Performer
 
@@ -58,7 +58,7 @@ def measure(task: dict) -> dict:
     layer = make(task)
     x = torch.randn(task["batch"], task["tokens"], task["dim"], device=task["device"], requires_grad=True)
     direction = torch.randn(x.shape, device=x.device)
-    with definition() if task["form"] == "performer-definition" else nullcontext():
+    with backend("definition") if task["form"] == "performer-definition" else nullcontext():
         make({**task, "tokens": 8})(x[:, :8]).sum().backward()      # what is loaded once is not counted
         step = measuring.layer_step(layer, x, direction, task)
         peak = system_memory.peak_bytes(step, task["device"])

@@ -12,8 +12,8 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from math import inf, log
 from pathlib import Path
 from statistics import linear_regression
@@ -25,8 +25,7 @@ from tqdm import tqdm
 from translution_runs.environment import commit, processor, versions
 from translution_runs.files import write_json
 
-from translution_lib import Translution, offsets
-from translution_lib.functional import grouped
+from translution_lib import Translution, backend, offsets
 
 SCHEMA = 1
 GIB = 2**30
@@ -171,7 +170,8 @@ def _answer(task: dict, measure: Callable) -> dict:
     torch.set_num_threads(task["threads"])
     torch.manual_seed(0)
     try:
-        return ceilings(task) if task.get("kind") == "ceilings" else measure(task)
+        with backend("torch" if task["device"] == "cpu" else "auto"):      # what is timed does not choose by time
+            return ceilings(task) if task.get("kind") == "ceilings" else measure(task)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0].rsplit("/", 1)[-1][:200]
         return {"status": "failed", "reason": reason}
@@ -256,17 +256,6 @@ def text(row: dict, *columns: str) -> str:
     if row["status"] != "measured":
         return f"{head}  {row['status']}: {row['reason']}"
     return f"{head}  {row['seconds']:9.4f} s  {row['peak_bytes'] / 2**20:9.1f} MiB"
-
-
-@contextmanager
-def keeping(room: int) -> Iterator[None]:
-    """Let the layers inside keep projected pairs of up to so many bytes for backward."""
-    usual = grouped.KEEP_BYTES
-    grouped.KEEP_BYTES = room
-    try:
-        yield
-    finally:
-        grouped.KEEP_BYTES = usual
 
 
 def load_libraries(task: dict) -> None:

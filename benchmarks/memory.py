@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 from translution_book.facts import fits
 
-from translution_lib import __version__, cost
+from translution_lib import __version__, backend, cost
 from translution_lib.cost.tracking import training
 from translution_lib.models import GPTConfig, ViTConfig
 
@@ -76,7 +76,8 @@ def measure(name: str) -> dict:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     config, batch, checkpoint = CASES[name]
-    gained = resident(config, batch, checkpoint)
+    with backend("torch"):
+        gained = resident(config, batch, checkpoint)
     predicted = cost.memory(config, batch, checkpoint=checkpoint, device="cpu")
     return {"case": name, "batch": batch, "checkpoint": checkpoint, "moment": predicted.moment,
             "predicted": predicted.total, "counted": cost.count_memory(config, batch, checkpoint=checkpoint),

@@ -8,13 +8,13 @@ products that keep the vectors of all pairs, and of those that compute them agai
 batch 1.
 """
 
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
 import measuring
 import system_memory
 import torch
 
-from translution_lib import Translution, cost, definition, offsets
+from translution_lib import Translution, backend, cost, offsets
 
 BASE = {"grid": 7, "batch": 8, "dim": 192, "heads": 3}
 SWEEPS = {"grid": (2, 4, 7, 10, 14), "dim": (48, 96, 192, 384), "batch": (1, 2, 4, 8, 16, 32, 64),
@@ -46,18 +46,11 @@ def measure(task: dict) -> dict:
     layer = Translution(offsets((task["grid"],) * 2, cls=True), task["dim"], task["heads"]).to(task["device"])
     x = torch.randn(task["batch"], task["tokens"], task["dim"], device=task["device"], requires_grad=True)
     direction = torch.ones_like(x)
-    with form(task["form"]):
+    how = {"gather": {"name": "definition"}, "keep": {"name": "torch", "keep": True}}.get(task["form"])
+    with backend(**how) if how else nullcontext():
         step = measuring.layer_step(layer, x, direction, task)
         measuring.load_libraries(task)
         return {"peak_bytes": system_memory.peak_bytes(step, task["device"]), **measuring.best_of(step, task)}
-
-
-@contextmanager
-def form(name: str):
-    """Run layers in a form of :data:`FORMS`; the default form chooses by itself what it keeps."""
-    room = {"keep": 2**62, "recompute": 0}.get(name)
-    with definition() if name == "gather" else nullcontext() if room is None else measuring.keeping(room):
-        yield
 
 
 def finish(record: dict) -> None:

@@ -6,7 +6,7 @@
 
 ``--authors`` times the authors' own layer beside the others; PATH is a copy of their repository, or the file
 ``translution.py`` of its vision package. All forms start from the same numbers, and their results are compared.
-The form "grouped" is the library's default, which computes projected pairs again in backward; "kept" keeps them.
+The form "grouped" is torch's on a processor, which computes projected pairs again in backward; "kept" keeps them.
 "compiled" and "compiled_kept" are the same two in C, for a processor and float32; they need a C compiler.
 On a card, "grouped" is what the library chooses there, and its row says how; "loop", "padded", "grouped_mm" (bfloat16
 alone) and "triton" are forms that it chooses from, one by one, each as far as it can serve the layer.
@@ -18,8 +18,7 @@ has pairs on average, times the batch, and one more time relation by relation wi
 """
 
 import importlib.util
-from contextlib import ExitStack
-from functools import partial
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 
@@ -27,8 +26,8 @@ import measuring
 import system_memory
 import torch
 
-from translution_lib import Attention, Translution, cost, definition, offsets
-from translution_lib.functional import compiled, forms
+from translution_lib import Attention, Translution, backend, cost, offsets
+from translution_lib.backends import choice
 
 PRESETS = {
     "vit-a12": {"grid": 7, "batch": 8, "dim": 192, "heads": 3},
@@ -47,16 +46,16 @@ BARS = {
 }
 """What the form that serves a layer best should reach; each is held against it."""
 FORMS = {
-    "grouped": [],
-    "kept": [lambda: measuring.keeping(2**62)],
-    "compiled": [compiled.forced],
-    "compiled_kept": [compiled.forced, lambda: measuring.keeping(2**62)],
-    "loop": [partial(forms.forced, "loop")],
-    "padded": [partial(forms.forced, "padded")],
-    "grouped_mm": [partial(forms.forced, "grouped_mm")],
-    "triton": [partial(forms.forced, "fused")],
+    "grouped": None,
+    "kept": {"name": "torch", "keep": True},
+    "compiled": {"name": "c"},
+    "compiled_kept": {"name": "c", "keep": True},
+    "loop": {"name": "torch"},
+    "padded": {"name": "padded"},
+    "grouped_mm": {"name": "grouped_mm"},
+    "triton": {"name": "triton"},
 }
-"""The forms of the grouped product, and what switches them on."""
+"""The forms of the grouped product, and the backend of each; None is what a benchmark runs unasked."""
 ON_CARDS = ("grouped", "loop", "padded", "grouped_mm", "triton")
 PRODUCTS = 9
 """Products of a pair's row with a matrix: q, k and v forward, and for each the gradients of its row and matrix."""
@@ -95,9 +94,8 @@ def measure(task: dict) -> dict:
     layer.to(task["device"])
     x = x.to(task["device"]).requires_grad_()
     direction = torch.randn(x.shape, device=x.device)
-    with ExitStack() as stack:
-        for switch in {**FORMS, "literal": [definition]}.get(task["form"], []):
-            stack.enter_context(switch())
+    how = {**FORMS, "literal": {"name": "definition"}}.get(task["form"])
+    with backend(**how) if how else nullcontext():
         measuring.load_libraries(task)
         step = measuring.layer_step(layer, x, direction, task)
         if task["device"] != "cpu":
@@ -106,7 +104,7 @@ def measure(task: dict) -> dict:
         result = {"peak_bytes": peak, "sums": measuring.sums(layer, x, direction)}
         times = {**measuring.best_of(step, task), "new_pages": system_memory.new_pages(step)}
         if task["form"] == "grouped" and task["device"] != "cpu":
-            result["choice"] = forms.report()
+            result["choice"] = choice.report()
         return {**result, **times, "output": compared(layer, x, reference)}
 
 

@@ -6,10 +6,12 @@
     >>> model = ViT.named("A/12", mixer="lor-translution", image_size=84, channels=1, classes=10)
 
 Every operator treats an ordered pair of tokens through the parameters of its relation (``relations``); ``functional``
-holds the equations and their fast forms, ``mixers`` the layers, ``models`` a ViT and a GPT, ``cost`` what they cost.
+holds the equations and their fast forms, ``backends`` how these run, ``mixers`` the layers, ``models`` a ViT and a GPT,
+``cost`` what they cost.
 """
 
 from translution_lib import cost, functional
+from translution_lib.backends import backend
 from translution_lib.functional import translution
 from translution_lib.mixers import (
     MIXERS,
@@ -36,7 +38,6 @@ from translution_lib.mixers import (
     ValueTranslution,
     Vectors,
     as_translution,
-    definition,
 )
 from translution_lib.models import GPT, ViT
 from translution_lib.relations import Relations, offsets, pairs, place_cls, shared
@@ -48,5 +49,5 @@ __all__ = ["GPT", "MIXERS", "Absolute", "AbsoluteTranslution", "Attention", "Bil
            "Encoded", "Encoding", "GeneralTranslution", "LoRTranslution", "Mixer", "NoTranslution",
            "Performer", "PerformerS1", "PerformerS2", "PositionalGate", "Relations", "Rotary",
            "RotaryTranslution", "ScalarBias", "Translution", "Transport", "ValueTranslution", "Vectors",
-           "ViT", "as_translution", "bucketed", "cost", "definition", "functional", "merge", "offsets",
-           "pairs", "place_cls", "shared", "translution"]
+           "ViT", "as_translution", "backend", "bucketed", "cost", "functional", "merge", "offsets", "pairs",
+           "place_cls", "shared", "translution"]

@@ -6,9 +6,13 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
+from translution_lib import backend
+
 
 def forward(config: Any, model: nn.Module, inputs: Shaped[Tensor, "b *_"]) -> Float[Tensor, "b *k"]:
     """Logits in float32; with precision "bfloat16" the model runs under autocast.
+
+    On a processor the backend is torch's, so that a run repeated gives the same numbers; "auto" would choose by time.
 
     Args:
         config: of a run: its `device` and `precision` are read.
@@ -16,6 +20,7 @@ def forward(config: Any, model: nn.Module, inputs: Shaped[Tensor, "b *_"]) -> Fl
         inputs: a batch of what it reads.
     """
     kind = torch.device(config.device).type
-    with torch.autocast(kind, dtype=torch.bfloat16, enabled=config.precision == "bfloat16"):
+    half = torch.autocast(kind, dtype=torch.bfloat16, enabled=config.precision == "bfloat16")
+    with half, backend("torch" if kind == "cpu" else "auto"):
         logits: Tensor = model(inputs)
     return logits.float()

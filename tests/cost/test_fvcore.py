@@ -7,7 +7,7 @@ import pytest
 import torch
 from einops import rearrange
 
-from translution_lib import Attention, LoRTranslution, Translution, ViT, cost, definition
+from translution_lib import Attention, LoRTranslution, Translution, ViT, backend, cost
 from translution_lib.functional.translution import gather_weight
 
 fvcore = pytest.importorskip("fvcore.nn")
@@ -82,7 +82,7 @@ def test_rule_on_small_models(mixer, options):
 def test_translution_is_counted_even_below_the_printed_rule():
     """fvcore misses the elementwise q·k and α·v as well: 2·n²·C′ per layer; the printed cells are self-attention's."""
     model = AllTokensNormalised.named("A/56", mixer="translution")
-    with definition():
+    with backend("definition"):
         counted = count(model)
     assert counted == 75_195_072 == cost.macs_as_printed(model) - 6 * 2 * 17 ** 2 * 192
 

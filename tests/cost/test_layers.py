@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.cost.strategies import ATTENTION, head_counts, options, widths
 from tests.unit.strategies import tables, tables_of
-from translution_lib import MIXERS, Encoded, Encoding, Translution, ViT, cost, definition, offsets, shared
+from translution_lib import MIXERS, Encoded, Encoding, Translution, ViT, backend, cost, offsets, shared
 
 
 @st.composite
@@ -72,7 +72,7 @@ def test_bytes_that_translution_keeps(relations, heads, d, batch, dtype):
     made, x = cost.layer.of(layer), torch.randn(batch, relations.n, heads * d, dtype=getattr(torch, dtype))
     size = x.element_size()
     assert cost.count_saved_bytes(layer, x) == made.saved_bytes(batch, size)
-    with definition():
+    with backend("definition"):
         assert cost.count_saved_bytes(layer, x) == made.saved_bytes(batch, size, form="gather")
         assert cost.count_saved_bytes(layer, x, tables=True) > cost.count_saved_bytes(layer, x)
     vectors = made.saved_bytes(batch, size, form="pairs") - made.saved_bytes(batch, size)

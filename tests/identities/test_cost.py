@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch.autograd.graph import saved_tensors_hooks
 
-from translution_lib import GPT, MIXERS, Attention, Translution, ViT, cost, definition, functional, offsets
+from translution_lib import GPT, MIXERS, Attention, Translution, ViT, backend, cost, functional, offsets
 from translution_lib.functional.translution import gather_weight
 
 NAMES = ("self-attention", "translution", "lor-translution")
@@ -140,10 +140,10 @@ def test_the_gather_keeps_a_matrix_for_every_pair_and_sample(shape, batch, heads
         return tensor
 
     x = torch.randn(batch, n, c, requires_grad=True)
-    with saved_tensors_hooks(see, lambda tensor: tensor), definition():
+    with saved_tensors_hooks(see, lambda tensor: tensor), backend("definition"):
         layer(x)
     assert kept.count((batch * n * n, c, e)) == 3
-    with definition():
+    with backend("definition"):
         assert cost.count_saved_bytes(layer, x) == cost.layer.of(layer).saved_bytes(batch, form="gather")
     assert cost.count_saved_bytes(layer, x) == cost.layer.of(layer).saved_bytes(batch)
 

@@ -4,7 +4,6 @@ import re
 from itertools import product
 from math import ceil, isclose
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -15,8 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from translution_lib import Translution, cost, definition, functional, offsets
-from translution_lib.functional import grouped
+from translution_lib import Translution, backend, cost, functional, offsets
+from translution_lib.backends import grouped
 
 CPU = torch.device("cpu")
 small = st.integers(1, 3)
@@ -69,8 +68,8 @@ def test_products_and_kept_bytes_of_a_training_step(shape, cls, heads, d, b):
     layer = Translution(offsets(shape, cls=cls), c, heads, output=False).double()
     pairs = layer.relations.n ** 2
     x, kept = random(b, layer.relations.n, c).requires_grad_(), []
-    for room, count in ((2**62, 9 * b * pairs * c * e), (0, recomputed(layer, b))):
-        with patch.object(grouped, "KEEP_BYTES", room):
+    for keep, count in ((True, 9 * b * pairs * c * e), (False, recomputed(layer, b))):
+        with backend("auto", keep):
             assert products(layer, x) == count
             kept.append(cost.count_saved_bytes(layer, x))
     assert kept[0] - kept[1] == (3 if heads > 1 else 2) * 8 * b * pairs * e
@@ -158,10 +157,10 @@ def test_bytes_that_each_form_keeps(shape, cls, heads, d, b):
     assume(rel.n > 1)
     layer, n = Translution(rel, c, heads).double(), rel.n
     x, common = random(b, n, c), heads * n * n + n * c
-    with definition():
+    with backend("definition"):
         assert cost.count_saved_bytes(layer, x) == 8 * b * (common + 3 * n * n * (c * c + 2 * c))
-    for room, more in ((2**62, (3 if heads > 1 else 2) * n * n * c), (0, 0)):
-        with patch.object(grouped, "KEEP_BYTES", room):
+    for keep, more in ((True, (3 if heads > 1 else 2) * n * n * c), (False, 0)):
+        with backend("auto", keep):
             assert cost.count_saved_bytes(layer, x) == 8 * b * (common + 2 * n * c + more)
 
 
@@ -171,7 +170,7 @@ def test_bytes_of_the_new_pages_of_the_gather(shape, cls, heads, b):
     rel, c = offsets(shape, cls=cls), 4 * heads     # wider than the batch, so that rows are smaller than matrices
     assume(rel.count < rel.n ** 2)
     layer, x = Translution(rel, c, heads).double(), random(b, rel.n, c).requires_grad_()
-    with definition(), Fresh(rel.n ** 2 * c * c) as spy:
+    with backend("definition"), Fresh(rel.n ** 2 * c * c) as spy:
         layer(x).sum().backward()
     assert spy.bytes == 2 * 3 * (b + 1) * 8 * rel.n ** 2 * c * c
 
@@ -227,7 +226,7 @@ def test_the_bilinear_form_and_its_count(shape, heads, d, c, b):
 def test_a_causal_layer_computes_the_pairs_that_exist(n, heads, d, b):
     layer = Translution(offsets(n, causal=True), heads * d, heads, output=False)
     x = torch.randn(b, n, heads * d, requires_grad=True)
-    with patch.object(grouped, "KEEP_BYTES", 2**62):
+    with backend(keep=True):
         assert products(layer, x) == 9 * b * (n * (n + 1) // 2) * (heads * d) ** 2
 
 
@@ -272,7 +271,7 @@ def test_loads_of_a_tile_for_each_multiply_add(r, v, down, right, inner):
 
 def test_the_tile_in_c_is_the_best_for_sixteen_registers():
     """Sums, vectors and one number are in registers at once; of all that fit, the tile has the fewest loads."""
-    header = (Path(functional.__file__).parent / "compiled_products.h").read_text()
+    header = (Path(grouped.__file__).parent / "compiled_products.h").read_text()
     tall, wide = (int(re.search(rf"#define {name} (\d+)", header)[1]) for name in ("TALL", "WIDE"))
     fitting = [(r, v) for r in range(1, 17) for v in range(1, 17) if r * v + v + 1 <= 16]
     assert min(fitting, key=lambda tile: 1 / tile[0] + 1 / tile[1]) == (tall, wide)

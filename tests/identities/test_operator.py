@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from translution_lib import Attention, Relations, Translution, definition, functional, offsets, translution
+from translution_lib import Attention, Relations, Translution, backend, functional, offsets, translution
 
 FORMS = pytest.mark.parametrize("form", [functional.translution_definition, translution])
 SUBSETS = ["", "q", "k", "v", "qk", "qv", "kv", "qkv"]
@@ -140,7 +140,7 @@ def test_value_translution_is_shared_scores_and_relative_values(problem):
 def test_every_kind_of_layer_runs_its_equation_and_none_is_self_attention(relative):
     relations = offsets((2, 3), cls=True)
     layer, x = Translution(relations, 6, 2, relative=relative), torch.randn(2, 7, 6)
-    with definition():
+    with backend("definition"):
         literal = layer(x)
     assert_close(layer(x), literal)
     assert [w.ndim == 3 for w in layer.matrices] == [u in relative for u in "qkv"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from tests.unit.strategies import normal
-from translution_lib import MIXERS, Attention, definition, functional, offsets
+from translution_lib import MIXERS, Attention, backend, functional, offsets
 from translution_lib.functional.rotary import frequencies, half_order, rotate, rotation
 from translution_lib.mixers.rotary_translution import RotaryTranslution
 
@@ -146,7 +146,7 @@ def test_one_turn_per_token_is_one_turn_per_pair(case):
     assert_close(made.scores(x), expected)
     q_, k_ = (rotate(t, p, made.angles, made.layout) for t in (q, k))
     assert_close(q_ @ k_.mT / math.sqrt(made.head_dim), expected)
-    with definition():
+    with backend("definition"):
         literal = made(x)
     assert_close(made(x), literal)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from tests.unit.strategies import grids
-from translution_lib import MIXERS, Attention, Translution, definition, offsets
+from translution_lib import MIXERS, Attention, Translution, backend, offsets
 from translution_lib.mixers.convert import NoTranslution, as_translution, factors
 from translution_lib.mixers.encodings.scalar import alibi_slopes, t5_buckets
 from translution_lib.mixers.positional import per_pair
@@ -52,7 +52,7 @@ def test_the_bias_is_added_to_the_score(shape, cls, heads, d):
     a = q @ k.mT / math.sqrt(d) + by_pairs(layer, layer.table)
     expected = layer.output(rearrange(a.softmax(-1) @ v, "b h n d -> b n (h d)"))
     assert_close(layer(x), expected)
-    with definition():
+    with backend("definition"):
         assert_close(layer(x), expected)
 
 

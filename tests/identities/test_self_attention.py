@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from translution_lib import MIXERS, Attention, cost, definition, functional, offsets, shared
+from translution_lib import MIXERS, Attention, backend, cost, functional, offsets, shared
 
 DIM = st.integers(1, 5)
 TOKENS = st.integers(1, 7)
@@ -56,7 +56,7 @@ def test_the_layer_is_the_equation(n, d):
     weights = [weight.detach() for weight in layer.matrices]
     expected = torch.stack([by_loops(one, *weights) for one in f])
     assert_close(layer(f), expected)
-    with definition():
+    with backend("definition"):
         assert_close(layer(f), expected)
 
 

@@ -13,7 +13,7 @@ from pages import ROOT
 from torch import nn
 from torch.testing import assert_close
 
-from translution_lib import MIXERS, Encoded, Encoding, definition, offsets
+from translution_lib import MIXERS, Encoded, Encoding, backend, offsets
 from translution_lib.mixers.convert import as_translution, part_factors
 from translution_lib.mixers.positional import offset_count, per_pair
 
@@ -70,7 +70,7 @@ def test_the_score_pair_by_pair(problem):
     expected = q @ k.mT / math.sqrt(layer.head_dim) - slopes[:, None, None] * far
     mask = layer.relations.mask
     assert_close(layer.scores(x)[..., mask], expected[..., mask])
-    with definition():
+    with backend("definition"):
         literal = layer(x)
     assert_close(layer(x), literal)
 

@@ -3,7 +3,7 @@
 import torch
 from hypothesis import strategies as st
 
-from translution_lib import MIXERS, Relations, definition, offsets, pairs, place_cls, shared
+from translution_lib import MIXERS, Relations, backend, offsets, pairs, place_cls, shared
 from translution_lib.mixers import mixer_named
 
 F64 = torch.float64
@@ -141,7 +141,7 @@ def gradients(y: torch.Tensor, inputs: list[torch.Tensor]) -> list[torch.Tensor]
 def assert_forms_agree(layer: torch.nn.Module, x: torch.Tensor) -> None:
     """The fast form and the literal equations give the same output, and the same gradients of x and the parameters."""
     inputs, fast = [x, *layer.parameters()], layer(x)
-    with definition():
+    with backend("definition"):
         literal = layer(x)
     torch.testing.assert_close(fast, literal)
     for a, b in zip(gradients(fast, inputs), gradients(literal, inputs), strict=True):

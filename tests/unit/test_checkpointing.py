@@ -5,7 +5,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from tests.unit.strategies import LINEAR
-from translution_lib import GPT, MIXERS, ViT, cost, definition
+from translution_lib import GPT, MIXERS, ViT, backend, cost
 
 SIZE = {"dim": 8, "depth": 3, "heads": 2, "ff": 12}
 ATTENTION = sorted(set(MIXERS) - {"convolution"})
@@ -108,7 +108,7 @@ def test_the_form_of_a_layer_is_that_of_the_forward_run():
     plain, again = vit().double(), vit(checkpoint=True).double()
     images = torch.randn(1, 2, 6, 6, dtype=torch.float64)
     expected = step(plain, images)
-    with definition():
+    with backend("definition"):
         logits = again(images)
     logits.square().mean().backward()
     torch.testing.assert_close([p.grad for p in again.parameters()], expected[1])

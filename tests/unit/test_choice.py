@@ -1,6 +1,7 @@
 """Check, then time: a form that is wrong in any way is left out, and of the others the fastest is taken."""
 
 import json
+import math
 import os
 import re
 import signal
@@ -14,20 +15,25 @@ from unittest import mock
 import pytest
 import torch
 
-from tests.unit.test_fused import DEVICE, needs_triton, operator, python
+from tests.unit.test_backends import DEVICE, needs_compiler, needs_triton, operator
+from tests.unit.test_fused import python
+from translution_lib import backend, offsets
 from translution_lib import functional as fn
-from translution_lib import offsets
-from translution_lib.functional import choice, forms, fused, loop, proof
-from translution_lib.functional.groups import pairs_on
+from translution_lib.backends import choice, fused, grouped, library, products, proof
+from translution_lib.backends.grouped import pairs_on
+from translution_lib.backends.products import Job
+from translution_lib.backends.stacked import padded
 
 CPU = torch.device("cpu")
-PADDED = "translution_lib.functional.padded"
-HONEST = f"from {PADDED} import scores, scores_backward, takes, values, values_backward\n"
+HONEST = """
+from translution_lib.backends.stacked import padded
+scores, scores_backward, takes = padded.scores, padded.scores_backward, padded.takes
+values, values_backward = padded.values, padded.values_backward
+"""
 FORMS = {   # the source of a form, and what the reason says; None where it agrees
     "honest": (HONEST, None),
     "slow": (HONEST + """
 import time
-from translution_lib.functional import padded
 def values(*args):
     time.sleep(0.02)
     return padded.values(*args)
@@ -41,32 +47,27 @@ def values(*args):
 """, "RuntimeError: no such kernel"),
     "missing": ("import no_such_module\n", "ModuleNotFoundError"),
     "wrong": (HONEST + """
-from translution_lib.functional import padded
 def scores(*args):
     return (1.01 * padded.scores(*args)[0],)
 """, "scores of .* relative error 1.0e-02"),
     "one_relation": (HONEST + """
-from translution_lib.functional import padded
 def values_backward(*args):
     d_alpha, dx, dw = padded.values_backward(*args)
     dw[1] *= 1.001
     return d_alpha, dx, dw
 """, "dW of .* relative error 1.0e-03"),
     "no_zero": (HONEST + """
-from translution_lib.functional import padded
 def scores_backward(*args):
     ds, dt, *dw = padded.scores_backward(*args)
     return ds, dt, *(None if w is None else w + (w == 0) * 1e-30 for w in dw)
 """, "dW_q of .* relative error inf"),
     "other_bits": (HONEST + """
-from translution_lib.functional import padded
 calls = []
 def values(*args):
     calls.append(0)
     return (padded.values(*args)[0] * (1 + 1e-6 * (len(calls) % 2)),)
 """, "values of .*: equal inputs gave other bits"),
     "other_type": (HONEST + """
-from translution_lib.functional import padded
 def values(*args):
     return (padded.values(*args)[0].double(),)
 """, "of torch.float64, expected .* of torch.float32"),
@@ -92,10 +93,12 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch):
-    """Nothing is remembered from before, nor after; the choice is made on the CPU."""
+def fresh(monkeypatch, tmp_path):
+    """Nothing is remembered from before, nor after; the choice is made on the CPU, for any size."""
     monkeypatch.delenv(choice.VARIABLE, raising=False)
-    for name, empty in (("_verdicts", {}), ("_taken", {}), ("_times", []), ("DEVICES", ("cpu",))):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setitem(products.LEAST, "cpu", 0)
+    for name, empty in (("_verdicts", {}), ("_taken", {}), ("_times", [])):
         monkeypatch.setattr(choice, name, empty)
 
 
@@ -112,18 +115,18 @@ def test_a_form_is_believed_if_it_agrees(name):
 
 @pytest.mark.usefixtures("made")
 def test_a_form_that_dies_takes_nothing_with_it(monkeypatch):
-    monkeypatch.setattr(choice, "CANDIDATES", ("exiting_form", "honest_form", "aborting_form", "wrong_form"))
-    exiting, honest, aborting, wrong = forms.self_check("cpu", torch.float32)
+    monkeypatch.setitem(choice.CANDIDATES, "cpu", ("exiting_form", "honest_form", "aborting_form", "wrong_form"))
+    exiting, honest, aborting, wrong = choice.self_check("cpu", torch.float32)
     assert honest["agreed"] and 0 < honest["error"] < 1e-5 and honest["seconds"] > 0
     for name, found in (("exiting", exiting), ("aborting", aborting)):
         assert not found["agreed"] and DEADLY[name][1] in found["reason"]
     assert re.search(FORMS["wrong"][1], wrong["reason"])
-    assert forms.report()["checks"][1] == {"device": "cpu", "dtype": "torch.float32", **honest}
+    assert choice.report()["checks"][1] == {"device": "cpu", "dtype": "torch.float32", **honest}
 
 
 @pytest.mark.usefixtures("made")
 def test_a_form_that_hangs_is_killed(monkeypatch):
-    monkeypatch.setattr(choice, "CANDIDATES", ("hanging_form",) * 2)
+    monkeypatch.setitem(choice.CANDIDATES, "cpu", ("hanging_form",) * 2)
     started = []
 
     class Started(subprocess.Popen):
@@ -132,14 +135,14 @@ def test_a_form_that_hangs_is_killed(monkeypatch):
             started.append(self)
 
     monkeypatch.setattr(subprocess, "Popen", Started)
-    found = forms.self_check("cpu", torch.float32, 1)
+    found = choice.self_check("cpu", torch.float32, 1)
     assert [(v["agreed"], v["reason"]) for v in found] == [(False, DEADLY["hanging"][1])] * 2
     assert len(started) == 2 and all(process.returncode is not None for process in started)
 
 
 @pytest.mark.skipif(not hasattr(signal, "alarm"), reason="no alarm on this system")
 def test_a_check_ends_by_itself_if_nobody_waits_for_it(made):
-    command = [sys.executable, "-m", "translution_lib.functional.proof", "hanging_form", "cpu", "float32", "1"]
+    command = [sys.executable, "-m", "translution_lib.backends.proof", "hanging_form", "cpu", "float32", "1"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     assert subprocess.run(command, env=environment, capture_output=True).returncode == -signal.SIGALRM
 
@@ -159,15 +162,17 @@ def known(*agreed: str, left_out: tuple[str, ...] = ()) -> tuple[tuple[str, ...]
 
 
 def install(monkeypatch, *agreed: str, left_out: tuple[str, ...] = ()) -> mock.Mock:
-    """Have the check find this."""
+    """Have the check find this, and torch's form be slow."""
     names, found = known(*agreed, left_out=left_out)
 
     def check(device, dtype, seconds=0.0):
         choice._verdicts[choice._device_name(device), str(dtype)] = found
         return found
 
-    spy = mock.Mock(wraps=check)
-    monkeypatch.setattr(choice, "CANDIDATES", names)
+    spy, seconds = mock.Mock(wraps=check), choice._seconds
+    monkeypatch.setattr(choice, "_seconds", lambda form, *rest: math.inf if form is grouped else seconds(form, *rest))
+    monkeypatch.setattr(library, "note", lambda *_: None)
+    monkeypatch.setitem(choice.CANDIDATES, "cpu", names)
     monkeypatch.setattr(choice, "self_check", spy)
     return spy
 
@@ -190,10 +195,10 @@ def test_the_fastest_of_those_that_agreed_is_taken_forward_and_backward(monkeypa
         again = run()
     assert [spy.call_count for spy in spies.values()] == [1] * 4        # nothing is timed again
     assert all(map(torch.equal, first, again)) and check.call_count == 1
-    found = forms.report()
+    found = choice.report()
     assert json.loads(json.dumps(found)) == json.loads(json.dumps(found)) and len(found["checks"]) == 3
     assert [(c["operation"], c["taken"], set(c["seconds"])) for c in found["choices"]] == [
-        (what, "honest_form", {"slow_form", "honest_form"}) for what in ("scores", "values")]
+        (what, "honest_form", {"torch", "slow_form", "honest_form"}) for what in ("scores", "values")]
     assert all(c["seconds"]["slow_form"] > c["seconds"]["honest_form"] > 0 for c in found["choices"])
 
 
@@ -209,12 +214,12 @@ def test_a_batch_of_the_same_power_of_two_and_an_equal_table_are_not_timed_again
 
 
 @pytest.mark.usefixtures("made")
-def test_if_none_agrees_the_loop_is_taken_with_one_warning(monkeypatch):
+def test_if_none_agrees_torchs_form_is_taken_with_one_warning(monkeypatch):
     install(monkeypatch, left_out=("wrong",))
     with pytest.warns(RuntimeWarning) as said:
         run()
-    assert len(said) == 2 and "the loop over relations is taken" in str(said[1].message)
-    assert {c["taken"] for c in choice._times} == {"loop"}
+    assert len(said) == 2 and "torch's form is taken" in str(said[1].message)
+    assert {c["taken"] for c in choice._times} == {"torch"}
 
 
 @pytest.mark.usefixtures("made")
@@ -244,7 +249,7 @@ def test_what_is_wrong_on_the_real_operands_is_left_out(monkeypatch, name, wrong
         (last[:, :, 1] if name == "scores" else last[1]).mul_(wrong)
         return *first, last
 
-    with mock.patch.object(honest_form, name, spoiled), pytest.warns(RuntimeWarning, match="differs from the loop"):
+    with mock.patch.object(honest_form, name, spoiled), pytest.warns(RuntimeWarning, match="differs from torch's"):
         run()
     found = {c["operation"]: (c["taken"], "honest_form" in c["left_out"]) for c in choice._times}
     assert found[name.split("_")[0]] == ("slow_form", True)
@@ -260,7 +265,7 @@ def test_operands_that_are_not_finite_leave_nobody_out():
 def test_nothing_is_checked_or_timed_while_a_graph_is_captured(monkeypatch):
     check = install(monkeypatch, "slow", "honest")
     with mock.patch.object(choice, "_busy", return_value=True):
-        with mock.patch.object(loop, "scores", mock.Mock(wraps=loop.scores)) as spy:
+        with mock.patch.object(grouped, "scores", mock.Mock(wraps=grouped.scores)) as spy:
             run()
         assert spy.called and not check.called          # nothing is known
         choice._verdicts["cpu", "torch.float32"] = known("slow", "honest")[1]
@@ -275,38 +280,68 @@ def test_nothing_is_checked_or_timed_while_a_graph_is_captured(monkeypatch):
 @pytest.mark.usefixtures("made")
 def test_what_is_asked_for_goes_before_the_choice(monkeypatch):
     check = install(monkeypatch, "honest")
-    with forms.forced("loop"), mock.patch.object(loop, "values", mock.Mock(wraps=loop.values)) as spy:
+    with backend("torch"), mock.patch.object(grouped, "values", mock.Mock(wraps=grouped.values)) as spy:
         run()
     assert spy.called and not check.called
-    with forms.forced("honest_form", False):
-        run()
-    assert {c["taken"] for c in choice._times} == {"loop"}
     run()
     assert choice._times[-1]["taken"] == "honest_form"
 
 
-@pytest.mark.parametrize("args", [operator("line", 1, "qkv", 2, 3, 4, 2)])
-def test_by_default_the_cpu_takes_the_loop_unasked(monkeypatch, args):
-    monkeypatch.setattr(choice, "DEVICES", ("cuda",))
-    with mock.patch.object(choice, "take", side_effect=AssertionError), \
-            mock.patch.object(loop, "scores", mock.Mock(wraps=loop.scores)) as spy:
-        run(args)
-    assert spy.called
+def test_small_products_of_a_processor_are_torchs_unasked(monkeypatch):
+    """Up to a number of multiply–adds: of the pairs that there are, the batch and the weights that are given."""
+    args = operator("causal", 1, "qv", 2, 3, 4, 2)
+    taken = []
+    for least in (2 * 10 * 3 * 2, 2 * 10 * 3 * 2 + 1, 2 * 10 * 3 * 4, 2 * 10 * 3 * 4 + 1):
+        monkeypatch.setitem(products.LEAST, "cpu", least)
+        with mock.patch.object(choice, "take", mock.Mock(return_value=grouped)) as take:
+            run(args)
+        taken.append([call.args[0] for call in take.call_args_list])
+    assert taken == [["scores", "values"], ["scores"], ["scores"], []]
 
 
-def test_nothing_mapped_or_empty_is_timed(monkeypatch):
-    x, alpha, *_, w = (t.detach() for t in operator("line", 1, "qkv", 2, 3, 4, 2)[:4])
+@needs_compiler
+def test_a_processor_takes_c_where_it_agreed_and_notes_that(monkeypatch):
+    """The check runs once for all processes that have the same code and compiler; the times are those of each."""
+    args = operator("line", 1, "qkv", 8, 24, 24, 24)
+    monkeypatch.setattr(choice, "_seconds", lambda form, *_: 1.0 if form is grouped else 0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first = run(args)
+        assert [v["agreed"] for v in choice._verdicts["cpu", "torch.float32"]] == [True]
+        assert [(c["taken"], {*c["seconds"]}) for c in choice._times] == [("c", {"torch", "c"})] * 2
+        choice._verdicts.clear(), choice._taken.clear(), choice._times.clear()
+        with mock.patch.object(choice, "self_check", side_effect=AssertionError):
+            assert all(map(torch.equal, run(args), first))
+        assert {c["taken"] for c in choice._times} == {"c"}
+    choice._taken.clear()
+    monkeypatch.setattr(choice, "_seconds", lambda form, *_: 1.0 if form is grouped else 0.95)
+    run(args)
+    assert choice._times[-1]["taken"] == "torch"                    # for a near tie
+
+
+def test_without_a_compiler_a_processor_goes_on_in_silence(monkeypatch):
+    monkeypatch.setattr(library, "compiler", lambda: None)
+    with warnings.catch_warnings(), mock.patch.object(choice, "self_check", side_effect=AssertionError):
+        warnings.simplefilter("error")
+        run()
+        run([a.detach().double().requires_grad_() if isinstance(a, torch.Tensor) else a
+             for a in operator("line", 1, "qkv", 2, 3, 4, 2)])
+    assert not choice._times
+
+
+def test_nothing_empty_and_nothing_without_numbers_is_timed():
+    x, *_, w = (t.detach() for t in operator("line", 1, "qkv", 2, 3, 4, 2)[:4])
     rel, alpha = offsets(4), torch.rand(2, 1, 4, 4)
-    with mock.patch.object(choice, "take", side_effect=AssertionError):
+    with mock.patch.object(choice, "_checked", side_effect=AssertionError):
         assert fn.translution_values(alpha[:0], x[:0], w, rel).shape == (0, 4, 2)
-        assert forms.form("values", (alpha.to("meta"), x, w), pairs_on(rel, CPU), 1) is loop
+        assert Job("values", pairs_on(rel, CPU), 1, "auto").form_for((alpha, x.to("meta"), w)) is grouped
 
 
 CHILD = """
 import torch, warnings
-from translution_lib.functional import choice
+from translution_lib.backends import choice
 warnings.simplefilter("error")
-choice.CANDIDATES = {registry!r}
+choice.CANDIDATES["cpu"] = {registry!r}
 print(choice._known(torch.device("cpu"), torch.float32) is not None)
 """
 
@@ -315,8 +350,8 @@ print(choice._known(torch.device("cpu"), torch.float32) is not None)
 def test_verdicts_are_handed_to_child_processes(monkeypatch):
     install(monkeypatch, "honest").side_effect = None
     run()
-    text = forms.exported()
-    registry = choice.CANDIDATES
+    text = choice.exported()
+    registry = choice.CANDIDATES["cpu"]
     assert python(CHILD.format(registry=registry), **{choice.VARIABLE: text}).split() == ["True"]
     choice._verdicts.clear()
     for change in (lambda d: d["versions"].update(torch="0"), lambda d: d["found"][0].update(device="other"),
@@ -340,14 +375,14 @@ def test_a_process_goes_on_with_the_forms_that_it_is_handed(monkeypatch):
     """Without timing, also while a graph is captured; what cannot serve any more is not taken."""
     install(monkeypatch, "slow", "honest")
     run()
-    text = forms.exported()
+    text = choice.exported()
     for busy in (False, True):
         choice._verdicts.clear(), choice._taken.clear(), choice._times.clear()
         monkeypatch.setenv(choice.VARIABLE, text)
         with mock.patch.object(choice, "_fastest", side_effect=AssertionError), \
                 mock.patch.object(choice, "_busy", return_value=busy):
             run()
-        assert [c["taken"] for c in forms.report()["choices"]] == ["honest_form"] * 2
+        assert [c["taken"] for c in choice.report()["choices"]] == ["honest_form"] * 2
     data = json.loads(text)
     data["found"][0]["verdicts"][1]["agreed"] = False
     choice._verdicts.clear(), choice._taken.clear(), choice._times.clear()
@@ -359,27 +394,20 @@ def test_a_process_goes_on_with_the_forms_that_it_is_handed(monkeypatch):
 
 def test_a_check_that_cannot_start_is_a_reason_and_no_error(monkeypatch):
     monkeypatch.setattr(sys, "executable", str(Path("no") / "such" / "python"))
-    assert all("does not start" in v["reason"] and not v["agreed"] for v in forms.self_check("cpu", torch.float32))
-
-
-def test_unknown_names_are_refused():
-    with pytest.raises(ValueError, match="name must be one of .*'padded'.* got 'fastest'"), forms.forced("fastest"):
-        pass
-    assert not forms._asked
+    assert all("does not start" in v["reason"] and not v["agreed"] for v in choice.self_check("cpu", torch.float32))
 
 
 @pytest.mark.parametrize("dtype", proof.BOUNDS)
-@pytest.mark.parametrize("name", ["loop", "padded", "grouped_mm"])
+@pytest.mark.parametrize("name", ["torch", "c", "padded", "grouped_mm"])
 def test_the_forms_of_the_library_agree(name, dtype):
-    found = proof.verdict(f"translution_lib.functional.{name}", CPU, dtype)
-    applies = name != "grouped_mm" or dtype == torch.bfloat16
+    found = proof.verdict(name, CPU, dtype)
+    applies = {"grouped_mm": torch.bfloat16, "c": torch.float32}.get(name, dtype) == dtype
     assert found["agreed"] == found["applies"] == applies
     assert not applies or found["error"] < proof.BOUNDS[dtype] / 5
 
 
 def test_a_bound_lies_below_what_one_wrong_pair_does():
     """One of a query's pairs lost in all samples and heads: in every case and type it is seen."""
-    from translution_lib.functional import padded
 
     def lost(*args):
         (a,) = padded.scores(*args)
@@ -402,20 +430,3 @@ def test_a_bound_lies_below_what_one_wrong_pair_does():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_triton_agrees_on_a_case_that_its_interpreter_can_run(dtype):
     assert max(proof.compare(fused, proof.CASES[2], 2, CPU, dtype)) < proof.BOUNDS[dtype] / 5
-
-
-def test_the_innermost_form_that_can_serve_is_taken():
-    x, given = torch.ones(3, 2, 4), (None, None)
-    found = pairs_on(offsets(3), CPU)
-
-    def taken(*tensors):
-        return forms.form("scores", (*tensors, *given), found, 1).__name__.rpartition(".")[2]
-
-    with forms.forced("padded"), forms.forced("compiled"):
-        assert taken(x, x) == "compiled" and taken(x.double(), x.double()) == "padded"
-        with forms.forced("compiled", False):
-            assert taken(x, x) == "padded"
-        with forms.forced("padded"), forms.forced("grouped_mm"):
-            assert taken(x, x) == "padded" and taken(x.int(), x.int()) == "loop"
-    with mock.patch.object(choice, "DEVICES", ()):
-        assert taken(x, x) == "loop"

@@ -12,9 +12,9 @@ import torch
 from torch.func import functional_call
 
 from tests.unit.strategies import DIM, EVERY, F64, build
-from translution_lib import definition, offsets, pairs, shared
+from translution_lib import backend, offsets, pairs, shared
 from translution_lib import functional as fn
-from translution_lib.functional import grouped, loop
+from translution_lib.backends import grouped
 
 TABLES = {
     "line": lambda: offsets(3), "cls": lambda: offsets((1, 2), cls=True), "causal": lambda: offsets(3, causal=True),
@@ -35,23 +35,23 @@ def problem(table, relative, heads, batch=2, c=2, d=2):
     return rel, [random(batch, rel.n, c), *w]
 
 
-@pytest.mark.parametrize("room", [0, 2**62], ids=["again", "kept"])
+@pytest.mark.parametrize("keep", [False, True], ids=["again", "kept"])
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("table", TABLES)
-def test_gradients_of_every_table_and_form(table, heads, room):
+def test_gradients_of_every_table_and_form(table, heads, keep):
     rel, args = problem(table, "qkv", heads, batch=3)
-    with patch.object(grouped, "KEEP_BYTES", room):
+    with backend("torch", keep):
         torch.testing.assert_close(fn.translution(*args, rel, heads), fn.translution_definition(*args, rel, heads))
         assert torch.autograd.gradcheck(lambda *a: fn.translution(*a, rel, heads), args)
         assert torch.autograd.gradgradcheck(lambda *a: fn.translution(*a, rel, heads), args, fast_mode=True)
 
 
-@pytest.mark.parametrize("room", [0, 2**62], ids=["again", "kept"])
+@pytest.mark.parametrize("keep", [False, True], ids=["again", "kept"])
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("relative", LETTERS, ids=lambda r: r or "none")
-def test_gradients_of_every_subset(relative, heads, room):
+def test_gradients_of_every_subset(relative, heads, keep):
     rel, args = problem("cls", relative, heads)
-    with patch.object(grouped, "KEEP_BYTES", room):
+    with backend("torch", keep):
         torch.testing.assert_close(fn.translution(*args, rel, heads), fn.translution_definition(*args, rel, heads))
         assert torch.autograd.gradcheck(lambda *a: fn.translution(*a, rel, heads), args)
 
@@ -59,13 +59,13 @@ def test_gradients_of_every_subset(relative, heads, room):
 def test_both_ways_to_the_scores_are_taken():
     """Where some relations have more rows than channels and others fewer, one head uses both ways, and they agree."""
     rel, args = problem("line", "qkv", 1, batch=2, c=3, d=3)
-    taken, real = [], loop.bilinear
+    taken, real = [], grouped.bilinear
 
     def spy(*given):
         taken.append(real(*given))
         return taken[-1]
 
-    with patch.object(loop, "bilinear", spy):
+    with patch.object(grouped, "bilinear", spy):
         found = torch.autograd.grad(fn.translution(*args, rel, 1).square().sum(), args)
     assert set(taken) == {True, False}
     expected = torch.autograd.grad(fn.translution_definition(*args, rel, 1).square().sum(), args)
@@ -121,5 +121,5 @@ def test_gradients_of_every_option(name, options, table):
         return functional_call(layer, dict(zip(keys, values, strict=True)), (x,))
 
     assert torch.autograd.gradcheck(run, (x, *values), fast_mode=True)
-    with definition():
+    with backend("definition"):
         assert torch.autograd.gradcheck(run, (x, *values), fast_mode=True)

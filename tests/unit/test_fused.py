@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import platform
 import subprocess
 import sys
 from unittest import mock
@@ -13,81 +12,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.strategies import doubled, tables
+from tests.unit.strategies import tables
+from tests.unit.test_backends import DEVICE, HERE, check, needs_triton, operator
 from translution_lib import functional as fn
-from translution_lib import offsets, pairs, shared
-from translution_lib.functional import forms, fused
-from translution_lib.functional.grouped import pair_scores, pair_values
-from translution_lib.functional.groups import pairs_on
-from translution_lib.functional.schedule import schedule
+from translution_lib import offsets
+from translution_lib.backends import fused
+from translution_lib.backends.grouped import pairs_on
+from translution_lib.backends.schedule import schedule
 
-HERE = (sys.platform, platform.machine()) == ("linux", "x86_64")      # where the test extra brings Triton
-DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
-needs_triton = pytest.mark.skipif(not HERE and fused._kernels() is None, reason="no Triton for this platform")
 EPS = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}              # half the distance from 1 to the next number
-
-TABLES = {
-    "line": lambda: offsets(4), "grid": lambda: offsets((2, 2)), "cls": lambda: offsets((1, 3), cls=True),
-    "causal": lambda: offsets(4, causal=True), "window": lambda: offsets(3, window=1),
-    "clip": lambda: offsets(5, clip=1), "cls-window": lambda: offsets((1, 3), cls=True, window=1),
-    "causal-all": lambda: offsets(5, causal=True, window=2, clip=1),
-    "prefix": lambda: offsets(6, causal=True).for_length(3), "pairs": lambda: pairs(3), "shared": lambda: shared(4),
-    "shared-causal": lambda: shared(4, causal=True),
-}
-CASES = [   # table, heads, which weights are relative, batch, channels, head dimension of scores and of values
-    ("line", 1, "qkv", 2, 3, 4, 2), ("grid", 1, "qkv", 1, 5, 3, 4), ("cls", 2, "qkv", 2, 4, 2, 3),
-    ("causal", 2, "qkv", 3, 6, 5, 5), ("window", 1, "qk", 2, 4, 4, 4), ("clip", 2, "qv", 1, 3, 2, 2),
-    ("cls-window", 1, "kv", 2, 3, 3, 3), ("causal-all", 3, "qkv", 1, 4, 2, 2), ("prefix", 1, "qkv", 2, 3, 2, 2),
-    ("pairs", 1, "qkv", 1, 4, 3, 2), ("shared", 1, "qkv", 5, 4, 4, 3), ("shared-causal", 2, "kv", 2, 3, 3, 2),
-    ("line", 3, "q", 1, 3, 2, 2), ("clip", 2, "k", 2, 3, 2, 2), ("clip", 2, "v", 2, 3, 2, 2),
-]
-
-
-def operator(table, heads, relative, b, c, d, d_v, dtype=torch.float32):
-    """Return arguments of ``translution`` whose scores and outputs are of order 1."""
-    rel, g = TABLES[table](), torch.Generator().manual_seed(5)
-
-    def weight(letter: str, e: int) -> torch.Tensor:
-        shape = (rel.count, c, e) if letter in relative else (c, e)
-        return (torch.randn(shape, generator=g) / math.sqrt(c)).to(DEVICE, dtype).requires_grad_()
-
-    x = torch.randn(b, rel.n, c, generator=g).to(DEVICE, dtype).requires_grad_()
-    return [x, weight("q", heads * d), weight("k", heads * d), weight("v", heads * d_v), rel, heads]
-
-
-def and_gradients(y, inputs):
-    """Return y and the gradients of a linear function of y that is the same in every type."""
-    g = torch.randn(y.shape, generator=torch.Generator().manual_seed(7)).to(y)
-    return [y.detach(), *torch.autograd.grad((y * g).sum(), inputs, allow_unused=True, materialize_grads=True)]
-
-
-def assert_near(found, expected, bound=1e-5):
-    """No error is larger than ``bound`` times the root mean square of the numbers of its tensor."""
-    for a, b in zip(found, expected, strict=True):
-        assert a.shape == b.shape
-        torch.testing.assert_close(a.double(), b, rtol=0, atol=bound * float(b.norm()) / math.sqrt(b.numel()) + 1e-12)
 
 
 def test_triton_is_there_and_can_run():
     """No silent skip: where the test extra brings Triton, the kernels are run."""
     assert fused._kernels() is not None or not HERE
     assert DEVICE == "cuda" or fused._kernels() is None or fused._kernels().INTERPRETED
-
-
-def check(function, reference, args, bound=1e-5, form="fused"):
-    """Compare a function in one form with its definition in float64, values and gradients."""
-    exact = [tuple(doubled(a)) if isinstance(a, tuple) else a for a in doubled(args)]
-    leaves = [[t for a in given for t in (a if isinstance(a, tuple) else (a,)) if isinstance(t, torch.Tensor)]
-              for given in (args, exact)]
-    with forms.forced(form):
-        found = and_gradients(function(*args), leaves[0])
-    assert_near(found, and_gradients(reference(*exact), leaves[1]), bound)
-
-
-@needs_triton
-@pytest.mark.parametrize("case", CASES, ids=lambda c: "-".join(map(str, c)))
-def test_fused_equals_the_definition(case):
-    check(fn.translution, fn.translution_definition, operator(*case))
 
 
 @needs_triton
@@ -159,31 +98,6 @@ def test_half_precision_rounds_only_what_the_bound_counts(dtype):
 
 
 @needs_triton
-def test_second_derivatives():
-    args = operator("causal", 1, "qkv", 1, 2, 2, 2)
-
-    def of(function, args):
-        y = function(*args)
-        first = torch.autograd.grad((y * y).sum(), args[:4], create_graph=True)
-        return torch.autograd.grad(sum((f * f).sum() for f in first), args[:4])
-
-    with fused.forced():
-        found = of(fn.translution, args)
-    assert_near(found, of(fn.translution_definition, doubled(args)), 1e-4)
-
-
-@needs_triton
-def test_the_operator_takes_the_fused_form_where_it_can():
-    """The comparisons above would hold without it: the operator must call the kernels, forward and backward."""
-    args = operator("line", 1, "qkv", 1, 2, 2, 2)
-    names = ["scores", "scores_backward", "values", "values_backward"]
-    for forced in (True, False):
-        with mock.patch.multiple(fused, **{k: mock.Mock(wraps=getattr(fused, k)) for k in names}), fused.forced(forced):
-            and_gradients(fn.translution(*args), args[:4])
-            assert [bool(getattr(fused, k).called) for k in names] == [forced] * 4
-
-
-@needs_triton
 def test_what_it_takes():
     x = torch.ones(2, device=DEVICE)
     assert fused.takes(x, None, torch.nn.Parameter(x))
@@ -191,20 +105,6 @@ def test_what_it_takes():
     assert not any(fused.takes(x, y) for y in other)
     with mock.patch.object(fused, "_kernels", return_value=None):
         assert not fused.takes(x)
-
-
-@needs_triton
-def test_autocast_and_vmap():
-    args = operator("line", 1, "qkv", 2, 2, 2, 2)
-    rel, w_q, w_v = args[4], args[1].detach(), args[3].detach()
-    x, alpha = args[0].detach(), torch.rand(2, 1, rel.n, rel.n).to(DEVICE)
-    with fused.forced():
-        with torch.autocast(DEVICE, torch.bfloat16):
-            assert fn.translution(*args).dtype == torch.bfloat16
-        each = torch.vmap(lambda x, a: pair_values(a[None], x[None], w_v, rel)[0])(x, alpha)
-        torch.testing.assert_close(each, pair_values(alpha, x, w_v, rel))
-        each = torch.vmap(lambda x: pair_scores(x[None], x[None], w_q, w_q, rel, 1)[0])(x)
-        torch.testing.assert_close(each, pair_scores(x, x, w_q, w_q, rel, 1))
 
 
 @given(tables(), st.sampled_from(["relation", "query", "key"]), st.sampled_from([1, 2, 4, 16]))
@@ -237,12 +137,12 @@ WITHOUT_TRITON = """
 import sys
 sys.modules["triton"] = None
 import torch
-from translution_lib import offsets, translution
-from translution_lib.functional import fused
+from translution_lib import backend, offsets, translution
+from translution_lib.backends import fused
 x, w = torch.ones(1, 3, 2), torch.ones(5, 2, 2)
 assert translution(x, w, w, w, offsets(3)).shape == (1, 3, 2) and not fused.takes(x)
 try:
-    fused.forced().__enter__()
+    backend("triton").__enter__()
 except RuntimeError as error:
     print("needs Triton" in str(error))
 """
@@ -256,7 +156,7 @@ COMPILE = """
 import json, sys
 import triton
 from triton.backends.compiler import GPUTarget
-from translution_lib.functional import fused_kernels
+from translution_lib.backends import fused_kernels
 
 BLOCKS = dict(E=192, D=64, H=3, BB=128, BM=128, BK=64, BD=64, PRECISION="ieee", UPCAST=False)
 OWNED = dict(C=192, C_OWN=192, BC=256, BY_QUERY=True)

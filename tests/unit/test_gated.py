@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from tests.unit.strategies import F64, assert_forms_agree, assert_half_precision_serves, grids
-from translution_lib import GPT, MIXERS, ViT, definition, offsets, pairs, shared
+from translution_lib import GPT, MIXERS, ViT, backend, offsets, pairs, shared
 from translution_lib.mixers.encodings.gate import position_encoding
 from translution_lib.mixers.positional import per_pair
 
@@ -145,7 +145,7 @@ def test_models(form):
     assert_close(text(tokens[:, :5]), text(tokens)[:, :5])
     image = ViT(6, 2, 1, 3, 4, 2, 2, 8, "gated-bias", form=form).double()
     pixels = randn(2, 1, 6, 6)
-    with definition():
+    with backend("definition"):
         literal = image(pixels)
     assert_close(image(pixels), literal)
     assert not list(image.buffers())

@@ -6,7 +6,7 @@ from hypothesis import given
 
 from tests.unit.strategies import tables
 from translution_lib import offsets, pairs, place_cls
-from translution_lib.functional.groups import pairs_on
+from translution_lib.backends.grouped import pairs_on
 
 CPU = torch.device("cpu")
 

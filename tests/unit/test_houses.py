@@ -14,6 +14,8 @@ HOUSES = {"translution_lib": ROOT / "translution_lib", "translution_runs": ROOT 
           "translution_book": ROOT / "book" / "translution_book"}
 BELOW = {"translution_lib": set(), "translution_runs": {"translution_lib"},
          "translution_book": {"translution_lib", "translution_runs"}}
+FLOORS = ("relations", "sharing", "backends", "functional", "mixers", "models")
+"""Of the library, each above those that it may import from."""
 NEEDED = {"torch", "numpy", "einops", "jaxtyping", "triton"}  # Triton where it is installed
 
 
@@ -26,6 +28,21 @@ def imported(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and not node.level:
             found.add((node.module or "").partition(".")[0])
     return found
+
+
+def library_modules(path: Path) -> set[str]:
+    """The floors of the library that a file imports from."""
+    nodes = (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom))
+    return {part for node in nodes for part in [((node.module or "").split(".") + [""])[1]]
+            if (node.module or "").startswith("translution_lib.")}
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+def test_imports_go_down(floor):
+    root = HOUSES["translution_lib"]
+    files = [*(root / floor).rglob("*.py"), *root.glob(f"{floor}.py")]
+    above = {*FLOORS[FLOORS.index(floor) + 1:]}
+    assert files and not {path.name: found for path in files if (found := library_modules(path) & above)}
 
 
 @pytest.mark.parametrize("house", HOUSES)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from translution_lib import GPT, MIXERS, Attention, Translution, ViT, cost, definition
+from translution_lib import GPT, MIXERS, Attention, Translution, ViT, backend, cost
 
 SMALL = {"image_size": 6, "patch_size": 3, "channels": 2, "classes": 5, "dim": 8, "depth": 2, "heads": 2, "ff": 12}
 TEXT = {"vocabulary": 11, "context": 6, "dim": 8, "depth": 2, "heads": 2, "ff": 12}
@@ -18,7 +18,7 @@ def test_vit_runs_and_learns_from_every_parameter(mixer, pool):
     images = torch.randn(3, 2, 6, 6)
     logits = model(images)
     assert logits.shape == (3, 5)
-    with definition():
+    with backend("definition"):
         torch.testing.assert_close(model(images), logits, rtol=1e-4, atol=1e-5)
     torch.nn.functional.cross_entropy(logits, torch.arange(3)).backward()
     assert all(p.grad is not None for p in model.parameters())

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 import torch
 
-from translution_lib.functional import pages
+from translution_lib.backends import pages
 
 
 def asked(x):

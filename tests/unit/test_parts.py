@@ -2,6 +2,7 @@
 
 import math
 from contextlib import nullcontext
+from functools import partial
 from itertools import combinations
 
 import pytest
@@ -26,8 +27,8 @@ from translution_lib import (
     Vectors,
     ViT,
     as_translution,
+    backend,
     cost,
-    definition,
     offsets,
     shared,
 )
@@ -131,7 +132,7 @@ def test_a_new_part_needs_one_line(monkeypatch):
         assert cost.parameters(model) == cost.count_parameters(model)
         assert cost.macs_products(model) == cost.count_macs(model)
     images = torch.rand(2, 2, 6, 6, dtype=F64)
-    with definition():
+    with backend("definition"):
         literal = vit(images)
     assert_close(vit(images), literal)
     with pytest.raises(NoTranslution, match="no rule is registered"):
@@ -162,7 +163,7 @@ def test_tokens_that_do_not_exist_influence_nothing(name, options, table):
     keep = torch.ones(3, n, dtype=torch.bool)
     keep[1, n - 2:], keep[2] = False, False
     x = torch.randn(3, n, DIM, dtype=F64)
-    for context in (nullcontext, definition):
+    for context in (nullcontext, partial(backend, "definition")):
         for filling in (0.0, 7.0, math.nan, math.inf):
             filled = x.masked_fill(~keep[..., None], filling).requires_grad_()
             with context():
@@ -197,7 +198,7 @@ def test_pairs_may_be_masked(name):
     x = torch.randn(2, wide.n, DIM, dtype=F64, requires_grad=True)
     pairs = narrow.mask.expand(2, -1, -1).clone()
     pairs[1, 2] = False
-    for context in (nullcontext, definition):
+    for context in (nullcontext, partial(backend, "definition")):
         with context():
             y = layer(x, mask=pairs)
         assert (y[1, 2] == 0).all() and all(g.isfinite().all() for g in gradients(y, [x, *layer.parameters()]))

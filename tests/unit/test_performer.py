@@ -22,7 +22,7 @@ from tests.unit.strategies import (
     assert_weights_are_a_mean,
     grids,
 )
-from translution_lib import GPT, MIXERS, definition, offsets, pairs, shared
+from translution_lib import GPT, MIXERS, backend, offsets, pairs, shared
 from translution_lib.mixers.performer import Performer
 from translution_lib.models.blocks import make_blocks, run_blocks
 
@@ -182,7 +182,7 @@ def test_a_language_model_reads_shorter_texts(name):
     for n in (1, 5):
         # The stabiliser of the keys looks at the whole text, but cancels.
         assert_close(model(tokens[:, :n]), model(tokens)[:, :n])
-    with definition():
+    with backend("definition"):
         literal = model(tokens)
     assert_close(model(tokens), literal)
 

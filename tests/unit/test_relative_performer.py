@@ -19,7 +19,7 @@ from tests.unit.strategies import (
     assert_weights_are_a_mean,
     grids,
 )
-from translution_lib import GPT, ViT, definition, offsets, pairs, shared
+from translution_lib import GPT, ViT, backend, offsets, pairs, shared
 from translution_lib.functional.positional_features import (
     commuting_blocks,
     positional_features,
@@ -240,7 +240,7 @@ def test_models(name):
     assert_close(gpt(tokens[:, :5]), gpt(tokens)[:, :5])
     vit = ViT(8, 2, 1, 3, 4, 2, 2, 8, name).double()
     images = randn(2, 1, 8, 8)
-    with definition():
+    with backend("definition"):
         literal = vit(images)
     assert_close(vit(images), literal)
     assert make_blocks([name], offsets(3), 4, 2, 8, {"num_features": 5})[0].mixer.num_features == 5

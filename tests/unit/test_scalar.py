@@ -17,7 +17,7 @@ from transformers.models.swin.modeling_swin import SwinAttention
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from tests.unit.strategies import F64, assert_forms_agree, assert_half_precision_serves, grids
-from translution_lib import GPT, MIXERS, ViT, definition, offsets, pairs, shared
+from translution_lib import GPT, MIXERS, ViT, backend, offsets, pairs, shared
 from translution_lib.mixers.encodings.scalar import alibi_slopes, t5_buckets
 from translution_lib.mixers.positional import per_pair
 
@@ -216,7 +216,7 @@ def test_a_language_model_reads_shorter_texts(maker):
     model = GPT(11, 8, 4, 2, 2, 8, "scalar-bias", bias=maker, num_buckets=4, max_distance=5).double()
     tokens = torch.randint(11, (2, 8))
     assert_close(model(tokens[:, :5]), model(tokens)[:, :5])
-    with definition():
+    with backend("definition"):
         literal = model(tokens)
     assert_close(model(tokens), literal)
 

@@ -9,106 +9,51 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.unit.strategies import DIM, EVERY, F64, build, doubled, gradients, operators, tables
-from tests.unit.test_fused import CASES, EPS, and_gradients, check, operator
-from translution_lib import MIXERS, Relations, offsets, pairs, shared
+from tests.unit.strategies import doubled, operators, tables
+from tests.unit.test_backends import CASES, WAYS, and_gradients, check, operator
+from translution_lib import Relations, backend, offsets, pairs, shared
 from translution_lib import functional as fn
-from translution_lib.functional import forms, grouped, grouped_mm, padded, stacked
-from translution_lib.functional.checks import HALF_TYPES
-from translution_lib.functional.grouped import pair_scores, pair_values
-from translution_lib.functional.groups import pairs_on
-from translution_lib.functional.layout import common_sizes, layout
+from translution_lib.backends import stacked
+from translution_lib.backends.grouped import HALF_TYPES, pairs_on
+from translution_lib.backends.layout import common_sizes, layout
+from translution_lib.backends.products import pair_scores
+from translution_lib.backends.stacked import grouped_mm, padded
 
 CPU = torch.device("cpu")
 FORMS = {"padded": padded, "grouped_mm": grouped_mm}
-NAMES = ["scores", "scores_backward", "values", "values_backward"]
 
 
-@pytest.mark.parametrize("most", [2**28, 200], ids=["whole", "cut"])
+@pytest.mark.parametrize(("name", "most"), [("padded", 200), ("grouped_mm", 2**11)])
 @pytest.mark.parametrize("case", CASES, ids=lambda c: "-".join(map(str, c)))
-def test_padded_equals_the_definition(case, most):
+def test_pieces_equal_the_definition(case, name, most):
+    """A relation in several pieces, and a table in many chunks."""
+    _, _, dtype, bound, times = WAYS[name]
+    args = operator(*case, dtype=dtype, times=times)
+    assert FORMS[name].takes(*args[:4])
     with mock.patch.object(stacked, "MOST_BYTES", most):
-        check(fn.translution, fn.translution_definition, operator(*case), form="padded")
-
-
-@pytest.mark.parametrize("most", [2**28, 2**11], ids=["whole", "cut"])
-@pytest.mark.parametrize("case", CASES, ids=lambda c: "-".join(map(str, c)))
-def test_grouped_mm_equals_the_definition(case, most):
-    """Its channels are multiples of 8, and the bound is that of a sum of rounded products."""
-    table, heads, relative, b, *widths = case
-    args = operator(table, heads, relative, b, *(8 * width for width in widths), dtype=torch.bfloat16)
-    assert grouped_mm.takes(*args[:4])
-    with mock.patch.object(stacked, "MOST_BYTES", most):
-        check(fn.translution, fn.translution_definition, args, 0.15, "grouped_mm")
+        check(fn.translution, fn.translution_definition, args, bound, name)
 
 
 @given(operators(), st.sampled_from([1, 64, 500, 2**28]))
 def test_padded_in_double_precision(args, most):
     given = list(args.values())
-    with mock.patch.object(stacked, "MOST_BYTES", most), forms.forced("padded"):
+    with mock.patch.object(stacked, "MOST_BYTES", most), backend("padded"):
         found = and_gradients(fn.translution(*given), given[:4])
     exact = doubled(given)
     for a, b in zip(found, and_gradients(fn.translution_definition(*exact), exact[:4]), strict=True):
         torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize("heads", [1, 2])
-def test_finite_differences_and_second_derivatives(heads):
-    rel = offsets(3, causal=True)
-    args = [a.detach().double().requires_grad_() for a in operator("line", heads, "qkv", 2, 2, 2, 2)[:4]]
-    args = [args[0][:, :3].detach().requires_grad_(), *(w[:rel.count].detach().requires_grad_() for w in args[1:])]
-    with forms.forced("padded"):
-        assert torch.autograd.gradcheck(lambda *a: fn.translution(*a, rel, heads), args)
-        assert torch.autograd.gradgradcheck(lambda *a: fn.translution(*a, rel, heads), args, fast_mode=True)
-
-
-@pytest.mark.parametrize("room", [0, 2**62], ids=["again", "kept"])
-@pytest.mark.parametrize("inside", [True, False])
-def test_forward_in_one_form_and_backward_in_another(inside, room):
-    """What the loop keeps is not needed; and where nothing is kept, the loop computes it."""
-    args = doubled(operator("cls", 2, "qkv", 2, 4, 2, 3))
-    with mock.patch.object(grouped, "KEEP_BYTES", room):
-        with forms.forced("padded" if inside else "loop"):
-            y = fn.translution(*args)
-        with forms.forced("loop" if inside else "padded"):
-            found = torch.autograd.grad(y.square().sum(), args[:4])
-    expected = torch.autograd.grad(fn.translution_definition(*args).square().sum(), args[:4])
-    torch.testing.assert_close(found, expected)
-
-
-@pytest.mark.parametrize(("name", "options"), [e for e in EVERY if "translution" in e[0]])
-def test_every_layer_gives_the_same_inside(name, options):
-    layer = build(name, **options)
-    x = torch.randn(2, layer.relations.n, DIM, dtype=F64, requires_grad=True)
-    inputs = [x, *layer.parameters()]
-    expected = [(y := layer(x)).detach(), *gradients(y, inputs)]
-    with forms.forced("padded"):
-        found = [(y := layer(x)).detach(), *gradients(y, inputs)]
-    torch.testing.assert_close(found, expected)
-    assert name in MIXERS
-
-
-@pytest.mark.parametrize("name", FORMS)
-def test_the_operator_takes_the_form_that_is_asked_for(name):
-    """The comparisons above would hold without it."""
-    args = operator("line", 1, "qkv", 2, 8, 8, 8, dtype=torch.bfloat16)
-    for on in (True, False):
-        spies = {k: mock.Mock(wraps=getattr(FORMS[name], k)) for k in NAMES}
-        with mock.patch.multiple(FORMS[name], **spies), forms.forced(name, on):
-            and_gradients(fn.translution(*args), args[:4])
-        assert [spy.called for spy in spies.values()] == [on] * 4
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, *HALF_TYPES])
 @pytest.mark.parametrize("name", FORMS)
 def test_equal_inputs_give_equal_bits(name, dtype):
     args = operator("cls-window", 2, "qkv", 3, 8, 8, 8, dtype=dtype)
-    with forms.forced(name):
+    with backend(name):
         first, second = (and_gradients(fn.translution(*args), args[:4]) for _ in range(2))
     assert all(torch.equal(a, b) and a.dtype == dtype for a, b in zip(first, second, strict=True))
 
 
-@pytest.mark.parametrize("dtype", EPS)
+@pytest.mark.parametrize("dtype", HALF_TYPES)
 def test_half_precision_is_summed_wide(dtype):
     """Many pieces of one relation, whose gradients alternate: a half-precision sum would lose the small ones."""
     rel, b, c = shared(24), 1, 8
@@ -168,24 +113,8 @@ def test_what_they_take():
     x, w = x.bfloat16(), w.bfloat16()
     assert grouped_mm.takes(x, x, w, None)
     assert not any(grouped_mm.takes(*some) for some in [(x.float(),), (x[..., :4],), (x, w[..., :12]), (x.half(),)])
-    with forms.forced("grouped_mm"):                                # what it does not take goes to the loop
+    with backend("grouped_mm"):                                # what it does not take goes to the loop
         assert pair_scores(x[..., :4], x[..., :4], None, None, pairs(2), 1).shape == (3, 1, 2, 2)
-
-
-@pytest.mark.parametrize("name", FORMS)
-def test_autocast_vmap_and_an_empty_batch(name):
-    rel = offsets(3)
-    x, w_q, _, w_v, *_ = (a.detach() if isinstance(a, torch.Tensor) else a
-                          for a in operator("window", 1, "qkv", 2, 8, 8, 8, dtype=torch.bfloat16))
-    w_q, w_v, alpha = w_q.repeat(2, 1, 1)[:5], w_v.repeat(2, 1, 1)[:5], torch.rand(2, 1, 3, 3).bfloat16()
-    with forms.forced(name):
-        with torch.autocast("cpu", torch.bfloat16):
-            assert pair_values(alpha.float(), x.float(), w_v.float(), rel).dtype == torch.bfloat16
-        assert pair_values(alpha[:0], x[:0], w_v, rel).shape == (0, rel.n, 8)
-        each = torch.vmap(lambda x, a: pair_values(a[None], x[None], w_v, rel)[0])(x, alpha)
-        torch.testing.assert_close(each, pair_values(alpha, x, w_v, rel), rtol=0.02, atol=0.02)
-        each = torch.vmap(lambda x: pair_scores(x[None], x[None], w_q, w_q, rel, 1)[0])(x)
-        torch.testing.assert_close(each, pair_scores(x, x, w_q, w_q, rel, 1), rtol=0.02, atol=0.02)
 
 
 class Largest(TorchDispatchMode):
@@ -240,7 +169,7 @@ class Waits(TorchDispatchMode):
 
 @pytest.mark.parametrize("rel", [offsets((2, 3), cls=True), offsets(6, causal=True).for_length(3),
                                  offsets(5, window=1)], ids=["cls", "prefix", "window"])
-@pytest.mark.parametrize("name", ["loop", *FORMS])
+@pytest.mark.parametrize("name", ["torch", *FORMS])
 def test_after_the_first_step_nothing_waits_for_the_host(name, rel):
     """So that a CUDA graph can hold a step."""
     x = torch.randn(4, rel.n, 8).bfloat16().requires_grad_()
@@ -249,7 +178,7 @@ def test_after_the_first_step_nothing_waits_for_the_host(name, rel):
     def step():
         fn.translution(x, w, w, w, rel, 2).sum().backward()
 
-    with forms.forced(name):
+    with backend(name):
         step()
         with Waits() as waits:
             step()

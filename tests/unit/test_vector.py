@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tests.unit.strategies import F64, assert_forms_agree, tables
-from translution_lib import MIXERS, Attention, cost, definition, offsets, pairs, shared
+from translution_lib import MIXERS, Attention, backend, cost, offsets, pairs, shared
 from translution_lib.mixers.encodings.vectors import SIDES
 from translution_lib.mixers.positional import offset_count
 
@@ -136,7 +136,7 @@ def test_dropout_drops_attention_weights(sides):
     torch.manual_seed(3)
     fast = layer(x)
     torch.manual_seed(3)
-    with definition():
+    with backend("definition"):
         torch.testing.assert_close(layer(x), fast)
 
 
@@ -158,7 +158,7 @@ def test_the_fast_form_never_holds_a_vector_per_pair(sides):
     layer, x = build(offsets(n), sides, dim=heads * head_dim, heads=heads), torch.randn(1, n, 64, dtype=F64)
     with Largest() as fast:
         layer(x)
-    with Largest() as slow, definition():
+    with Largest() as slow, backend("definition"):
         layer(x)
     assert slow.entries >= n * n * heads * head_dim
     gathered = heads * n * (offset_count(layer.near) + 1)

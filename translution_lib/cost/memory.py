@@ -6,14 +6,13 @@ and not the first one, so that the state of the optimizer is there. Gradients do
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
-from contextvars import Context
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from translution_lib.backends import backend
 from translution_lib.cost.counting import (
     Config,
     check_positive,
@@ -23,7 +22,7 @@ from translution_lib.cost.counting import (
 )
 from translution_lib.cost.on_meta import OnMeta
 from translution_lib.cost.tracking import OPTIMIZERS, TensorBytes, batch_of, loss_of
-from translution_lib.mixers import definition, mixer_named
+from translution_lib.mixers import mixer_named
 from translution_lib.models.blocks import options_for, plain_names
 
 GB = 10 ** 9
@@ -139,8 +138,8 @@ def saved_bytes(model: Config | nn.Module, batch: int = 1, dtype: torch.dtype = 
         model: the model or its configuration.
         batch: samples.
         dtype: type of the numbers.
-        form: "fast" (what the library does) or "gather" (the equations, as ``definition()`` runs them: a matrix for
-            every pair).
+        form: "fast" (what the library does) or "gather" (the equations, as the backend "definition" runs them: a matrix
+            for every pair).
 
     Raises:
         ValueError: an unknown model or form, a batch that is not a positive integer.
@@ -152,10 +151,10 @@ def saved_bytes(model: Config | nn.Module, batch: int = 1, dtype: torch.dtype = 
 
     def kept(name: str) -> int:
         mixer = model_without_numbers(one_layer(config, name), "float32").to(dtype).blocks[0].mixer
-        with definition() if form == "gather" else nullcontext():
+        with backend("definition" if form == "gather" else "torch", keep=False):
             return count_saved_bytes(mixer, torch.empty(batch, config.tokens, config.dim, dtype=dtype, device="meta"))
 
-    found = {name: Context().run(kept, name) for name in dict.fromkeys(config.mixer)}
+    found = {name: kept(name) for name in dict.fromkeys(config.mixer)}
     return sum(found[name] for name in config.mixer)
 
 
@@ -202,7 +201,8 @@ def once(count: Callable[..., Any], config: Config, *settings) -> Any:
     makers = [mixer_named(name) for name in config.mixer]       # a name may be given to another mixer
     key = (count, repr(config), *map(id, makers), *settings)
     if key not in _COUNTED:
-        _COUNTED[key] = Context().run(count, config, *settings), makers
+        with backend("torch", keep=False):
+            _COUNTED[key] = count(config, *settings), makers
     return _COUNTED[key][0]
 
 

@@ -2,12 +2,9 @@
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
 from translution_lib.functional.shared_maps import Weight, is_shared, sizes
 from translution_lib.relations import Relations
-
-HALF_TYPES = (torch.float16, torch.bfloat16)
 
 
 def check_tokens(x: Tensor, n: int | None = None) -> None:
@@ -58,26 +55,16 @@ def check_attention(x: Tensor, w_q: Weight, w_k: Weight, w_v: Weight | None, rel
     return check_heads(heads, sizes(w_q)[-1])
 
 
-def autocast_together(*tensors: Tensor | None) -> list:
-    """Cast tensors as autocast would cast the operands of one matrix product; without autocast return them as they are.
+def check_mask(mask: Tensor | None, x: Tensor, no_pairs: str = "") -> None:
+    """Refuse a mask that is neither b n nor b n n of booleans; ``no_pairs`` says why a layer takes none of b n n.
 
-    A custom autograd function is opaque to autocast, so its operands are brought to one type before it is called.
+    Raises:
+        ValueError: as above.
     """
-    device = next(t for t in tensors if t is not None).device.type
-    device = "cpu" if device == "meta" else device      # where there are no numbers, the processor's autocast rules
-    if not torch.is_autocast_enabled(device):
-        return list(tensors)
-    dtype = torch.get_autocast_dtype(device)
-    return [t if t is None or t.dtype == torch.float64 else t.to(dtype) for t in tensors]
-
-
-def alike(tensors: tuple[Tensor | None, ...], dtypes: tuple[torch.dtype, ...], devices: tuple[str, ...]) -> bool:
-    """Whether tensors are plain, not empty, of one of these types and on one device of these kinds.
-
-    The numbers of a plain tensor stand in memory as its strides say, with their own signs.
-    """
-    given = [t for t in tensors if t is not None]
-    if not all(type(t) in (Tensor, Parameter) and t.numel() and not (t.is_neg() or t._is_zerotensor()) for t in given):
-        return False
-    one = len({(t.dtype, t.device) for t in given}) == 1
-    return one and given[0].dtype in dtypes and given[0].device.type in devices
+    if mask is None:
+        return
+    shapes = [tuple(x.shape[:2]), (*x.shape[:2], x.shape[1])][: 1 if no_pairs else 2]
+    if mask.dtype != torch.bool or tuple(mask.shape) not in shapes:
+        wanted = " or ".join(map(str, shapes))
+        raise ValueError(f"mask must hold booleans of the shape {wanted}{no_pairs}, "
+                         f"got {mask.dtype} of the shape {tuple(mask.shape)}")

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from translution_lib.backends.products import looped
 from translution_lib.functional.linear_attention import ratio
 from translution_lib.functional.random_features import log_positive
-from translution_lib.functional.rows import looped
 
 CHUNK = 2**18
 """How many features there are at a time for each thread of a CPU: what stays in its cache."""

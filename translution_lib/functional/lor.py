@@ -11,9 +11,9 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
+from translution_lib.backends.products import pair_scores, pair_values
 from translution_lib.functional.attention import masked_softmax
 from translution_lib.functional.checks import check_choice, check_heads, check_tokens, check_weight
-from translution_lib.functional.grouped import pair_scores, pair_values
 from translution_lib.functional.masks import shielded
 from translution_lib.functional.shared_maps import Weight, applied, sizes
 from translution_lib.functional.translution import (

@@ -50,18 +50,3 @@ def finite_or_nan(run: Run, x: Float[Tensor, "b n c"], allowed: Bool[Tensor, "*b
     spoilt = ~x.isfinite().all(-1)
     y = run(x.masked_fill(spoilt[..., None], 0), None)
     return y.masked_fill((spoilt[:, None] & allowed).any(-1)[..., None], math.nan)
-
-
-def check_mask(mask: Tensor | None, x: Tensor, no_pairs: str = "") -> None:
-    """Refuse a mask that is neither b n nor b n n of booleans; ``no_pairs`` says why a layer takes none of b n n.
-
-    Raises:
-        ValueError: as above.
-    """
-    if mask is None:
-        return
-    shapes = [tuple(x.shape[:2]), (*x.shape[:2], x.shape[1])][: 1 if no_pairs else 2]
-    if mask.dtype != torch.bool or tuple(mask.shape) not in shapes:
-        wanted = " or ".join(map(str, shapes))
-        raise ValueError(f"mask must hold booleans of the shape {wanted}{no_pairs}, "
-                         f"got {mask.dtype} of the shape {tuple(mask.shape)}")

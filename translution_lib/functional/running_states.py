@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from translution_lib.backends.products import looped
 from translution_lib.functional.feature_states import FirstDerivatives, log_features, scaled_features
 from translution_lib.functional.linear_attention import chunk_length, ratio
-from translution_lib.functional.rows import looped
 
 
 def causal_attention(q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"], v: Float[Tensor, "b h n e"],

@@ -9,7 +9,7 @@ from translution_lib.mixers.convolution import Convolution
 from translution_lib.mixers.encodings import Absolute, Encoding, PositionalGate, Rotary, ScalarBias, Transport, Vectors
 from translution_lib.mixers.general import GeneralTranslution
 from translution_lib.mixers.lor import LoRTranslution
-from translution_lib.mixers.mixer import Mixer, definition
+from translution_lib.mixers.mixer import Mixer
 from translution_lib.mixers.performer import Performer
 from translution_lib.mixers.registry import MIXERS, Encoded, mixer_named
 from translution_lib.mixers.relative_performer import PerformerS1, PerformerS2
@@ -19,4 +19,4 @@ from translution_lib.mixers.translution import Translution, ValueTranslution
 __all__ = ["MIXERS", "Absolute", "AbsoluteTranslution", "Attention", "BilinearAttention", "Convolution", "Encoded",
            "Encoding", "GeneralTranslution", "LoRTranslution", "Mixer", "NoTranslution", "Performer", "PerformerS1",
            "PerformerS2", "PositionalGate", "Rotary", "RotaryTranslution", "ScalarBias", "Translution", "Transport",
-           "ValueTranslution", "Vectors", "as_translution", "definition", "mixer_named"]
+           "ValueTranslution", "Vectors", "as_translution", "mixer_named"]

@@ -18,7 +18,7 @@ from translution_lib.functional.attention import masked_softmax
 from translution_lib.functional.shared_maps import Weight, applied
 from translution_lib.mixers.encodings import Encoding
 from translution_lib.mixers.init import linear
-from translution_lib.mixers.mixer import Mixer, check_sizes, definition
+from translution_lib.mixers.mixer import Mixer, check_sizes
 from translution_lib.relations import Relations
 
 
@@ -230,4 +230,4 @@ def joined(mixed: Float[Tensor, "b h n d"]) -> Float[Tensor, "b n e"]:
     return rearrange(mixed, "b h n d -> b n (h d)")
 
 
-__all__ = ["Attention", "Mixer", "check_sizes", "definition"]
+__all__ = ["Attention", "Mixer", "check_sizes"]

@@ -7,9 +7,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from translution_lib.functional.checks import check_sizes, check_tokens
+from translution_lib.functional.checks import check_mask, check_sizes, check_tokens
 from translution_lib.functional.convolution import convolution
-from translution_lib.functional.masks import check_mask
 from translution_lib.mixers.init import linear_bound, uniform
 from translution_lib.relations import Relations
 

@@ -6,33 +6,18 @@ Source: the Translution paper, section 3.2; chapters "Self-attention" and "Relat
 """
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import NamedTuple
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from translution_lib.backends.switch import asked, by_default, check_backend
 from translution_lib.functional.attention import masked_softmax
-from translution_lib.functional.checks import check_heads, check_sizes, check_tokens
-from translution_lib.functional.masks import apart, check_mask
+from translution_lib.functional.checks import check_heads, check_mask, check_sizes, check_tokens
+from translution_lib.functional.masks import apart
 from translution_lib.functional.shared_maps import matrix
 from translution_lib.relations import Relations
-
-_literal: ContextVar[bool] = ContextVar("literal", default=False)
-
-
-@contextmanager
-def definition() -> Iterator[None]:
-    """Within this context every attention layer runs its equations literally instead of its fast form."""
-    token = _literal.set(True)
-    try:
-        yield
-    finally:
-        _literal.reset(token)
 
 
 class Matrices(NamedTuple):
@@ -55,22 +40,25 @@ class Mixer(nn.Module):
         output_dropout: probability of dropping a channel of the output while training.
         output: whether a linear map with bias follows; without it heads · head_dim must equal dim.
         qkv_bias: whether the query, key and value maps that all pairs share have a bias, zero at first.
+        backend: how the layer runs where no :func:`translution_lib.backend` is around the call, by the names of that.
 
     Raises:
         ValueError: heads that do not divide dim, sizes that are not positive integers, a dropout outside [0, 1), a
-            qkv_bias of a layer without shared maps.
+            qkv_bias of a layer without shared maps, an unknown backend.
+        RuntimeError: a backend that this machine cannot run.
     """
 
     def __init__(self, relations: Relations, dim: int, heads: int, *, head_dim: int | None = None,
                  dropout: float = 0.0, output: bool = True, output_dropout: float = 0.0,
-                 qkv_bias: bool = False) -> None:
+                 qkv_bias: bool = False, backend: str = "auto") -> None:
         super().__init__()
+        check_backend(backend)
         check_sizes(dim=dim, heads=heads, **({} if head_dim is None else {"head_dim": head_dim}))
         for name, share in (("dropout", dropout), ("output_dropout", output_dropout)):
             if not 0 <= share < 1:
                 raise ValueError(f"{name} must be from 0 up to 1, got {share!r}")
         self.relations, self.dim, self.heads, self.dropout = relations, dim, heads, dropout
-        self.output_dropout, self.qkv_bias = output_dropout, qkv_bias
+        self.output_dropout, self.qkv_bias, self.backend = output_dropout, qkv_bias, backend
         self.head_dim = check_heads(heads, dim) if head_dim is None else head_dim
         self.inner = heads * self.head_dim
         if not output and self.inner != dim:
@@ -142,9 +130,9 @@ class Mixer(nn.Module):
 
     def _run(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         given = () if mask is None else (mask,)
-        # A compiler cannot trace the reading of a context variable: what is compiled is the fast form.
-        literal = not torch.compiler.is_compiling() and _literal.get()
-        mixed = self.values(self.dropped(self.weights(x, *given)), x) if literal else self.mix(x, *given)
+        with by_default(self.backend):
+            literal = asked() == "definition"
+            mixed = self.values(self.dropped(self.weights(x, *given)), x) if literal else self.mix(x, *given)
         return F.dropout(self.output(mixed), self.output_dropout, self.training and self.output_dropout > 0)
 
     @property
@@ -172,4 +160,4 @@ class Mixer(nn.Module):
         return f"dim={self.dim}, heads={self.heads}, head_dim={self.head_dim}, relations={self.relations.count}"
 
 
-__all__ = ["Mixer", "check_sizes", "definition"]
+__all__ = ["Mixer", "check_sizes"]

@@ -4,7 +4,6 @@ Source: the Translution paper, Table 1; chapter "What it costs".
 """
 
 from collections.abc import Mapping, Sequence
-from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from translution_lib.backends.switch import as_now
 from translution_lib.functional.checks import check_sizes
 from translution_lib.mixers import mixer_named
 from translution_lib.mixers.registry import options_and_owners
@@ -74,15 +74,14 @@ def run_blocks(blocks: nn.Sequential, x: Float[Tensor, "b n c"], recompute: bool
     """Run the blocks one after the other.
 
     With ``recompute``, while training with gradients, a block keeps its input alone and backward runs it a second time,
-    with the same dropout and the same form of every layer (``definition()``), before it needs what lies inside.
+    with the same dropout and the same ``backend`` of every layer, before it needs what lies inside.
     """
     if not (recompute and blocks.training and torch.is_grad_enabled()):
         for block in blocks:
             x = block(x, mask)
         return x
     for block in blocks:
-        # A context runs what it is given in the context variables of this moment, in backward too.
-        x = checkpoint(copy_context().run, block, x, mask, use_reentrant=False)
+        x = checkpoint(as_now(block), x, mask, use_reentrant=False)
     return x
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from translution_lib.functional import forms
+from translution_lib.backends import choice
 from translution_runs import environment
 
 TYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -81,8 +81,8 @@ def main() -> None:
     print(json.dumps({"ceilings": ceilings(args.device)}), flush=True)
     for k, dtype in enumerate(TYPES.values()):
         left = args.seconds - (time.monotonic() - start)
-        forms.self_check(args.device, dtype, max(1.0, left / (len(TYPES) - k)))
-    print(json.dumps({"forms": forms.report(), "exported": forms.exported()}), flush=True)
+        choice.self_check(args.device, dtype, max(1.0, left / (len(TYPES) - k)))
+    print(json.dumps({"forms": choice.report(), "exported": choice.exported()}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 /* Scores and values of all pairs, and their gradients, in one pass over the relations.
 
-   The products are those of grouped_scores.py and grouped_values.py. What a compiler adds: no call of torch for each
+   The products are those of grouped.py. What a compiler adds: no call of torch for each
    relation, rows that are gathered, multiplied and added up while they are in the cache, and every core at work on
    relations of its own. Each thread adds to its own copy of what pairs share, so that equal inputs and equally many
    threads give equal bits. Arrays are float32 and dense; compiled.py describes them. */

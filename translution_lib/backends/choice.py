@@ -1,15 +1,16 @@
-"""Check, then time: which form serves a card, found out on the card itself.
+"""Check, then time: which form is the fastest on a machine, found out on the machine itself.
 
-On the first use of a card and a type every candidate is compared with the definition in a process of its own (module
+On the first use of a device and a type every candidate is compared with the definition in a process of its own (module
 ``proof``), where it may raise, hang or die without harm. On the first use of a shape those that agreed are compared
-with the loop and timed on the real operands, forward and backward together, and the fastest is taken from then on. So
-two runs may take different forms, and differ in their last bits; :func:`report` says what was taken, and
-``forms.forced`` takes one by name.
+with torch's form and timed on the real operands, forward and backward together, and the fastest is taken from then on.
+So two runs may take different forms, and differ in their last bits; :func:`report` says what was taken, and
+``backend`` takes one by name.
 
-The check lasts from seconds to minutes, most of it compiling. Where many processes share a card, one of them does it
-for all: it calls :func:`self_check`, and starts the others with
+The check of a card lasts from seconds to minutes, most of it compiling. Where many processes share a card, one of them
+does it for all: it calls :func:`self_check`, and starts the others with
 ``env={**os.environ, "TRANSLUTION_FORMS": exported()}``. They still time the shapes that it has not met. A run that was
-interrupted goes on with the same forms if it finds there what :func:`exported` gave before.
+interrupted goes on with the same forms if it finds there what :func:`exported` gave before. A processor has one
+candidate, C, whose check takes seconds; that it agreed is noted beside the compiled library for all later processes.
 """
 
 import json
@@ -23,52 +24,35 @@ from contextlib import suppress
 from copy import deepcopy
 from functools import cache
 from hashlib import sha256
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from math import ceil
 from threading import RLock
-from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from translution_lib.functional.groups import Pairs
+from translution_lib.backends import grouped, library
+from translution_lib.backends.grouped import Pairs
+from translution_lib.backends.switch import form_named
 from translution_lib.relations import Relations
 
-HERE = "translution_lib.functional."
-CANDIDATES = (HERE + "padded", HERE + "grouped_mm", HERE + "fused")
-"""The import paths of the forms that are checked and timed. Where a shape cannot be timed, the first is preferred."""
-DEVICES = ("cuda",)
-"""Kinds of devices on which the choice is made; on all others the loop is the default."""
+CANDIDATES: dict[str, tuple[str, ...]] = {"cuda": ("padded", "grouped_mm", "triton"), "cpu": ("c",)}
+"""The forms that are checked and timed, by kind of device. Where a shape cannot be timed, the first is preferred."""
 SECONDS = 300.0
 """How long the check of a candidate may last."""
 REPEATS = 3
+WORTH = 0.9
+"""What a form may need of the time of torch's on a processor, lest a near tie decides otherwise in every run."""
 FAR = 0.1
 """From this relative difference on a form is wrong on a shape, and not only rounded otherwise."""
 VARIABLE = "TRANSLUTION_FORMS"
 
 _lock = RLock()
 _verdicts: dict[tuple[str, str], list[dict]] = {}
-_taken: dict[tuple, ModuleType] = {}
+_taken: dict[tuple, Any] = {}
 _times: list[dict] = []
-
-
-def name_of(path: str) -> str:
-    """Return the short name of a candidate."""
-    return path.rpartition(".")[2]
-
-
-def module_of(name: str) -> ModuleType:
-    """Return a form by its short name, or by its import path.
-
-    Raises:
-        ValueError: there is no form of this name.
-    """
-    known = {name_of(path): path for path in (HERE + "loop", HERE + "compiled", *CANDIDATES)}
-    if name not in known and "." not in name:
-        raise ValueError(f"name must be one of {tuple(known)} or the import path of a module, got {name!r}")
-    return import_module(known.get(name, name))
 
 
 def plain(tensors: tuple[Tensor | None, ...]) -> bool:
@@ -76,27 +60,28 @@ def plain(tensors: tuple[Tensor | None, ...]) -> bool:
     return all(t is None or (type(t) in (Tensor, Parameter) and t.numel()) for t in tensors)
 
 
-def take(what: str, operands: tuple[Tensor | None, ...], pairs: Pairs, heads: int,
-         without: tuple[str, ...] = ()) -> ModuleType:
+def take(what: str, operands: tuple[Tensor | None, ...], pairs: Pairs, heads: int) -> Any:
     """Return the form for "scores" of s, t, W_q, W_k or "values" of α, x, W: the fastest of those that agreed.
 
     While a CUDA graph is captured or torch compiles, nothing is checked or timed: what is remembered is taken, else the
-    first that agreed, else the loop.
+    first that agreed, else torch's.
     """
+    device, dtype = _place(operands)
+    if not plain(operands) or not _candidates(device, operands):
+        return grouped
     shape = _shape_class(what, operands, pairs, heads)
-    key = (*shape.values(), without)
+    key = tuple(shape.values())
     if key not in _taken:
         with _lock:
             if key not in _taken:
-                device, dtype = _place(operands)
                 busy = _busy(device)
                 verdicts = _known(device, dtype) or [] if busy else _checked(device, dtype)
-                able = _able(verdicts, operands, without)
+                able = _able(verdicts, device, operands)
                 found = _handed(shape, able)
                 if busy and not found:
-                    return able[0] if able else module_of("loop")
-                _taken[key] = found or _fastest(shape, able, what, operands, pairs, heads)
-    return _taken[key]
+                    return form_named(able[0]) if able else grouped
+                _taken[key] = form_named(found or _fastest(shape, able, what, operands, pairs, heads))
+    return _taken[key] if _taken[key].takes(*operands) else grouped
 
 
 def report() -> dict:
@@ -135,8 +120,8 @@ def self_check(device: torch.device | str, dtype: torch.dtype, seconds: float | 
         device = torch.device("cuda", torch.cuda.current_device())
     with _lock, tempfile.TemporaryDirectory() as folder:
         begun = time.monotonic()
-        children = [_Child(path, device, dtype, seconds, os.path.join(folder, str(k)))
-                    for k, path in enumerate(CANDIDATES)]
+        children = [_Child(name, device, dtype, seconds, os.path.join(folder, str(k)))
+                    for k, name in enumerate(CANDIDATES.get(device.type, ()))]
         try:
             verdicts = [child.verdict(begun + seconds, seconds) for child in children]
         finally:
@@ -149,10 +134,10 @@ def self_check(device: torch.device | str, dtype: torch.dtype, seconds: float | 
 class _Child:
     """The check of one candidate in a process of its own, which writes to files: a full pipe would hold it up."""
 
-    def __init__(self, path: str, device: torch.device, dtype: torch.dtype, seconds: float | int, place: str) -> None:
-        self.path, self.begun, self.process, self.reason = path, time.monotonic(), None, ""
-        command = [sys.executable, "-m", HERE + "proof", path, str(device), str(dtype).removeprefix("torch."),
-                   str(ceil(seconds) + 5)]
+    def __init__(self, name: str, device: torch.device, dtype: torch.dtype, seconds: float | int, place: str) -> None:
+        self.name, self.begun, self.process, self.reason = name, time.monotonic(), None, ""
+        command = [sys.executable, "-m", "translution_lib.backends.proof", name, str(device),
+                   str(dtype).removeprefix("torch."), str(ceil(seconds) + 5)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path),
                        "PYTHONSAFEPATH": "1"}               # it imports what this process would
         self.out, self.err = open(place + ".out", "w+b"), open(place + ".err", "w+b")
@@ -171,7 +156,7 @@ class _Child:
                 answer = _answer(self._text(self.out)) or {**answer, "reason": self._death(code)}
             except subprocess.TimeoutExpired:
                 answer["reason"] = f"no answer in {seconds:g} s"
-        return {"candidate": name_of(self.path), **answer, "seconds": round(time.monotonic() - self.begun, 3)}
+        return {"candidate": self.name, **answer, "seconds": round(time.monotonic() - self.begun, 3)}
 
     def end(self) -> None:
         """Kill the process if it still runs, and close its files."""
@@ -206,6 +191,12 @@ def _sound(verdict: object) -> bool:
         isinstance(verdict["agreed"], bool)
 
 
+def _candidates(device: torch.device, operands: tuple) -> list[str]:
+    """Return the candidates that can serve operands; C where there is a compiler."""
+    names = CANDIDATES.get(device.type, ())
+    return [name for name in names if form_named(name).takes(*operands) and (name != "c" or library.compiler())]
+
+
 def _checked(device: torch.device, dtype: torch.dtype) -> list[dict]:
     """Return the verdicts on a device and type; the first call checks, and warns once of each that is left out."""
     known = _known(device, dtype)
@@ -218,42 +209,47 @@ def _checked(device: torch.device, dtype: torch.dtype) -> list[dict]:
             warnings.warn(f"the form {verdict['candidate']!r} is left out for {where}: {verdict['reason']}",
                           RuntimeWarning, stacklevel=2)
     if not any(verdict["agreed"] for verdict in verdicts):
-        warnings.warn(f"no fast form serves {where}: the loop over relations is taken", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"no fast form serves {where}: torch's form is taken", RuntimeWarning, stacklevel=2)
+    elif device.type == "cpu":
+        library.note(f"{dtype}", verdicts)
     return verdicts
 
 
 def _known(device: torch.device, dtype: torch.dtype) -> list[dict] | None:
-    """Return the verdicts that this process has, or that the environment brings."""
+    """Return the verdicts that this process has, that the environment brings, or that were noted for a processor."""
     key = _device_name(device), str(dtype)
     if key not in _verdicts:
-        given = _given(*key)
+        given = _given(device, key) or (_fitting(device, library.noted(key[1])) if device.type == "cpu" else None)
         if given is None:
             return None
         _verdicts[key] = given
     return _verdicts[key]
 
 
-def _given(device: str, dtype: str) -> list[dict] | None:
+def _given(device: torch.device, key: tuple[str, str]) -> list[dict] | None:
     """Return the verdicts in ``TRANSLUTION_FORMS`` if they were found by the same software on such a device."""
     with suppress(ValueError, TypeError, KeyError):
         for entry in _environment()["found"]:
-            verdicts = entry["verdicts"]
-            names = [verdict["candidate"] for verdict in verdicts]
-            if (entry["device"], entry["dtype"]) == (device, dtype) and names == [*map(name_of, CANDIDATES)] \
-                    and all(map(_sound, verdicts)):
-                return verdicts
+            if (entry["device"], entry["dtype"]) == key:
+                return _fitting(device, entry["verdicts"])
     return None
 
 
-def _handed(shape: dict, able: list[ModuleType]) -> ModuleType | None:
+def _fitting(device: torch.device, verdicts: Any) -> list[dict] | None:
+    """Return data from outside if they are verdicts on the candidates of a device."""
+    if not isinstance(verdicts, list) or not all(map(_sound, verdicts)):
+        return None
+    return verdicts if [v.get("candidate") for v in verdicts] == [*CANDIDATES[device.type]] else None
+
+
+def _handed(shape: dict, able: list[str]) -> str | None:
     """Return the form that ``TRANSLUTION_FORMS`` names for a shape, if it can serve, and put it on record."""
-    modules = {name_of(module.__name__): module for module in (*able, module_of("loop"))}
     wanted = json.loads(json.dumps(shape))
     with suppress(ValueError, TypeError, KeyError):
         for entry in _environment()["choices"]:
-            if {**entry, **wanted} == entry and entry["taken"] in modules:
+            if {**entry, **wanted} == entry and entry["taken"] in (*able, "torch"):
                 _times.append({**shape, "seconds": {}, "left_out": {}, "taken": entry["taken"]})
-                return modules[entry["taken"]]
+                return entry["taken"]
     return None
 
 
@@ -272,46 +268,50 @@ def _versions() -> dict:
     return {"torch": torch.__version__, "triton": triton, "translution_lib": __version__}
 
 
-def _able(verdicts: list[dict], operands: tuple, without: tuple[str, ...]) -> list[ModuleType]:
+def _able(verdicts: list[dict], device: torch.device, operands: tuple) -> list[str]:
     """Return the candidates that agreed and can serve the operands, in the order of their registry."""
-    agreed = {verdict["candidate"] for verdict in verdicts if verdict["agreed"]} - set(without)
-    modules = [module_of(path) for path in CANDIDATES if name_of(path) in agreed]
-    return [module for module in modules if module.takes(*operands)]
+    agreed = {verdict["candidate"] for verdict in verdicts if verdict["agreed"]}
+    return [name for name in _candidates(device, operands) if name in agreed]
 
 
-def _fastest(shape: dict, able: list[ModuleType], what: str, operands: tuple, pairs: Pairs, heads: int) -> ModuleType:
-    """Time the candidates on the operands and return the fastest, or the loop where none can run or agrees with it."""
+def _fastest(shape: dict, able: list[str], what: str, operands: tuple, pairs: Pairs, heads: int) -> str:
+    """Time the candidates on the operands and return the fastest; torch's where none can run or agrees with it.
+
+    On a processor torch's form is timed too, which may be the fastest there.
+    """
     seconds: dict[str, float] = {}
     left_out: dict[str, str] = {}
-    modules = {name_of(module.__name__): module for module in able}
     expected = _expected(what, operands, pairs, heads) if able else None
-    for name, module in modules.items():
+    if able and expected and shape["device"] == "cpu":
+        seconds["torch"] = _seconds(grouped, what, operands, pairs, heads)
+    for name in able:
+        form = form_named(name)
         try:
-            if (far := _difference(_step(module, what, operands, pairs, heads), expected)) > FAR:
-                raise ArithmeticError(f"it differs from the loop by {far:.1e}")
-            seconds[name] = _seconds(module, what, operands, pairs, heads)
+            if (far := _difference(_step(form, what, operands, pairs, heads), expected)) > FAR:
+                raise ArithmeticError(f"it differs from torch's form by {far:.1e}")
+            seconds[name] = _seconds(form, what, operands, pairs, heads)
         except torch.OutOfMemoryError:
             left_out[name] = "out of memory"
             torch.cuda.empty_cache()
         except Exception as error:
             left_out[name] = f"{type(error).__name__}: {error}"
             warnings.warn(f"the form {name!r} is left out for {shape}: {left_out[name]}", RuntimeWarning, stacklevel=2)
-    taken = min(seconds, key=lambda name: seconds[name]) if seconds else "loop"
+    taken = min(seconds, key=lambda name: seconds[name] * (WORTH if name == "torch" else 1)) if seconds else "torch"
     _times.append({**shape, "seconds": seconds, "left_out": left_out, "taken": taken})
-    return modules.get(taken) or module_of("loop")
+    return taken
 
 
-def _step(module: ModuleType, what: str, operands: tuple, pairs: Pairs, heads: int) -> list[Tensor | None]:
+def _step(form: Any, what: str, operands: tuple, pairs: Pairs, heads: int) -> list[Tensor | None]:
     """Run forward and backward; the result serves as its own gradient."""
     rest = (pairs, heads) if what == "scores" else (pairs,)
-    out = getattr(module, what)(*operands, *rest, False)[0]
-    return [out, *getattr(module, what + "_backward")(out, *operands, *rest)]
+    out = getattr(form, what)(*operands, *rest, False)[0]
+    return [out, *getattr(form, what + "_backward")(out, *operands, *rest)]
 
 
 def _expected(what: str, operands: tuple, pairs: Pairs, heads: int) -> list[Tensor | None] | None:
-    """Return what the loop gives, or None where the memory does not suffice for it."""
+    """Return what torch's form gives, or None where the memory does not suffice for it."""
     try:
-        return _step(module_of("loop"), what, operands, pairs, heads)
+        return _step(grouped, what, operands, pairs, heads)
     except torch.OutOfMemoryError:
         torch.cuda.empty_cache()
         return None
@@ -332,14 +332,14 @@ def _difference(found: list[Tensor | None], expected: list[Tensor | None] | None
     return worst
 
 
-def _seconds(module: ModuleType, what: str, operands: tuple, pairs: Pairs, heads: int) -> float:
+def _seconds(form: Any, what: str, operands: tuple, pairs: Pairs, heads: int) -> float:
     """Return the best time of forward and backward together."""
     device, _ = _place(operands)
     times = []
-    for _ in range(REPEATS):
+    for _ in range(REPEATS if device.type != "cpu" else 1):
         _synchronize(device)
         begun = time.perf_counter()
-        _step(module, what, operands, pairs, heads)
+        _step(form, what, operands, pairs, heads)
         _synchronize(device)
         times.append(time.perf_counter() - begun)
     return min(times)

@@ -1,98 +1,35 @@
 """The grouped product in C, for processors: one loop over the relations where torch makes some seventy calls a group.
 
-It serves float32 tensors of the CPU inside ``with forced():``, which compiles ``compiled.c`` on first use, in seconds,
-with the system's own C compiler (gcc or clang, with OpenMP); nothing is compiled, looked for or loaded before. Sums
-are those of the grouped product in another order, and equal inputs and equally many threads
-(``torch.set_num_threads``) give equal bits. Each thread adds to a copy of its own of what has a row for each token,
-n·b·c numbers. A relation stays with one thread: where one has most of the pairs, the others wait.
+It serves float32 tensors of the CPU. ``compiled.c`` is compiled on first use, in seconds, with the system's own C
+compiler (gcc or clang, with OpenMP); nothing is compiled, looked for or loaded before (module ``library``). Sums are
+those of the grouped product in another order, and equal inputs and equally many threads (``torch.set_num_threads``)
+give equal bits. Each thread adds to a copy of its own of what has a row for each token, n·b·c numbers. A relation stays
+with one thread: where one has most of the pairs, the others wait.
 Chapter "Making it fit".
 """
 
 import ctypes
 import heapq
-import os
-import platform
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
-from hashlib import sha256
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from translution_lib.functional import forms
-from translution_lib.functional.checks import alike
-from translution_lib.functional.groups import Pairs
-
-SOURCES = [Path(__file__).with_name(name) for name in ("compiled.c", "compiled_products.h")]
+from translution_lib.backends import library
+from translution_lib.backends.grouped import Pairs, alike
 
 
-@contextmanager
-def forced(on: bool = True) -> Iterator[None]:
-    """Take the compiled form inside for every tensor that it can serve; with ``on=False`` for none, as outside.
+def require() -> None:
+    """Refuse a machine that cannot run the library.
 
     Raises:
-        RuntimeError: there is no C compiler (``cc``, or the one that ``CC`` names), it refuses the source, there is no
-            place for what it makes, or that cannot be loaded.
+        RuntimeError: as :func:`translution_lib.backends.library.load` says.
     """
-    if on:
-        _library()
-    with forms.forced("compiled", on):
-        yield
+    library.load()
 
 
 def takes(*tensors: Tensor | None) -> bool:
     """Whether the compiled form can serve these operands: float32 and on the CPU, none empty."""
     return alike(tensors, (torch.float32,), ("cpu",))
-
-
-@cache
-def _library() -> ctypes.CDLL:
-    """Compile the source, unless the same compiler has done it for such a processor before, and load it."""
-    flags = ["-mavx2", "-mfma"] if torch.backends.cpu.get_cpu_capability().startswith("AVX") else []
-    how = [platform.machine(), os.environ.get("CC", ""), *flags]
-    key = sha256(b"".join(f.read_bytes() for f in SOURCES) + " ".join(how).encode()).hexdigest()[:16]
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "translution"
-    library = folder / f"compiled-{key}.so"
-    if not library.exists():
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            _compile(flags, library)
-        except OSError as e:
-            raise RuntimeError(f"compiled.forced() cannot write to {folder} ({e}); XDG_CACHE_HOME names another") from e
-    try:
-        loaded = ctypes.CDLL(str(library))
-    except OSError as e:
-        raise RuntimeError(f"compiled.forced() cannot load {library} ({e}); without it, it is compiled again") from e
-    loaded.translution_room.restype = ctypes.c_ssize_t
-    return loaded
-
-
-def _compiler() -> str | None:
-    """Return the command of a C compiler, if there is one."""
-    return os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-
-
-def _compile(flags: list[str], library: Path) -> None:
-    """Write the library beside its place first: other processes see it whole or not at all."""
-    compiler = _compiler()
-    if not compiler:
-        raise RuntimeError("compiled.forced() needs a C compiler with OpenMP (gcc or clang), as `cc` or in CC; "
-                           "none was found")
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-        made = Path(folder) / library.name
-        command = [*compiler.split(), "-O3", *flags, "-fopenmp", "-shared", "-fPIC", "-o", str(made), str(SOURCES[0])]
-        try:
-            run = subprocess.run(command, capture_output=True, text=True)
-        except OSError as e:
-            raise RuntimeError(f"compiled.forced(): the C compiler {compiler!r} does not start: {e}") from e
-        if run.returncode:
-            raise RuntimeError(f"compiled.forced(): {' '.join(command)} failed:\n{run.stderr.strip()}")
-        made.replace(library)
 
 
 class _Plan(ctypes.Structure):
@@ -166,14 +103,14 @@ def _side(x: Tensor, w: Tensor | None, kept: Tensor | None, queries: bool, dx: T
 
 def _call(name: str, threads: int, heads: int, pairs: Pairs, sides: list[tuple], *tables: Tensor) -> None:
     """Call a function of the library; every tensor whose address it gets is held by an argument here."""
-    library, x = _library(), sides[0][0]
+    loaded, x = library.load(), sides[0][0]
     _check(heads, pairs, sides, tables)
     arrays = pairs.table._remember(("compiled", threads), lambda: _arrays(pairs, threads))
     plan = _Plan(pairs.table.n, x.shape[1], heads, threads, *(a.data_ptr() for a in arrays))
     both = [_Side(*(None if t is None else t.data_ptr() for t in side[:5]), *side[5:]) for side in sides]
-    room = x.new_empty(threads, library.translution_room(*map(ctypes.byref, both)))
+    room = x.new_empty(threads, loaded.translution_room(*map(ctypes.byref, both)))
     pointers = [ctypes.c_void_p(t.data_ptr()) for t in (*tables, room)]
-    getattr(library, f"translution_{name}")(ctypes.byref(plan), *map(ctypes.byref, both), *pointers)
+    getattr(loaded, f"translution_{name}")(ctypes.byref(plan), *map(ctypes.byref, both), *pointers)
 
 
 def _check(heads: int, pairs: Pairs, sides: list[tuple], tables: tuple[Tensor, ...]) -> None:

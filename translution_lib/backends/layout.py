@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from translution_lib.functional.rows import wide
+from translution_lib.backends.grouped import wide
 from translution_lib.relations import Relations
 
 SAVES = 16

@@ -1,6 +1,6 @@
 """Whether a form computes what the definition says, on small random cases: a command that prints its verdict.
 
-    python -m translution_lib.functional.proof translution_lib.functional.padded cuda:0 bfloat16
+    python -m translution_lib.backends.proof padded cuda:0 bfloat16
 
 Scores, values and all gradients are compared with the literal equation in float64: ‖error‖/‖reference‖ for every query,
 token and relation by itself, so that no small part hides among the others. Equal inputs have to give equal bits, also
@@ -13,13 +13,13 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
-from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from translution_lib.functional.groups import pairs_on
+from translution_lib.backends.grouped import pairs_on
+from translution_lib.backends.switch import form_named
 from translution_lib.relations import MASKED, Relations, offsets, pairs, shared
 
 BOUNDS = {torch.float64: 1e-11, torch.float32: 1e-5, torch.float16: 8e-3, torch.bfloat16: 5e-2}
@@ -64,11 +64,11 @@ class Disagreement(Exception):
     """A form gave something else than the definition, or something else than before."""
 
 
-def verdict(path: str, device: torch.device, dtype: torch.dtype) -> dict:
-    """Return whether the form at an import path agrees with the definition, why not, and its worst relative error."""
+def verdict(name: str, device: torch.device, dtype: torch.dtype) -> dict:
+    """Return whether a form agrees with the definition, why not, and its worst relative error."""
     found = {"agreed": False, "applies": True, "reason": None, "error": None}
     try:
-        form, errors = import_module(path), []
+        form, errors = form_named(name), []
         for seed, case in enumerate(CASES):
             errors += compare(form, case, seed, device, dtype)
     except Disagreement as error:
@@ -80,7 +80,7 @@ def verdict(path: str, device: torch.device, dtype: torch.dtype) -> dict:
     return {**found, "agreed": True, "error": max(errors)}
 
 
-def compare(form: ModuleType, case: Case, seed: int, device: torch.device, dtype: torch.dtype) -> list[float]:
+def compare(form: Any, case: Case, seed: int, device: torch.device, dtype: torch.dtype) -> list[float]:
     """Return the worst errors of a form on a case, none where it does not take the operands.
 
     Raises:
@@ -154,7 +154,7 @@ def _spoiled(x: Tensor, relations: Relations) -> Tensor:
     return x.masked_fill(alone[:, None, None], math.nan) if bool(alone.any()) else x
 
 
-def _run(form: ModuleType, what: str, grad: Tensor, operands: list, relations: Relations, heads: int) -> list:
+def _run(form: Any, what: str, grad: Tensor, operands: list, relations: Relations, heads: int) -> list:
     """Return the result and the gradients that a form gives, in memory that held NaN."""
     spoil = [torch.full((size,), math.nan, device=grad.device, dtype=grad.dtype) for size in (256, 2**12, 2**16, 2**20)]
     del spoil
@@ -195,11 +195,11 @@ def _projected(x: Tensor, w: Tensor | None, relations: Relations, side: str) -> 
 _EQUATIONS: dict[str, Callable[..., Tensor]] = {"scores": _exact_scores, "values": _exact_values}
 
 
-def main(path: str, device: str, dtype: str, seconds: str = "0") -> None:
+def main(name: str, device: str, dtype: str, seconds: str = "0") -> None:
     """Print the verdict on a form as one line of JSON; end after so many seconds, also if nobody waits any more."""
     if hasattr(signal, "alarm"):
         signal.alarm(int(seconds))
-    print(json.dumps(verdict(path, torch.device(device), getattr(torch, dtype))), flush=True)
+    print(json.dumps(verdict(name, torch.device(device), getattr(torch, dtype))), flush=True)
 
 
 if __name__ == "__main__":

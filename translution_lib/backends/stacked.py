@@ -1,19 +1,20 @@
-"""Scores, values and all their gradients from products of stacked rows, whatever computes these products.
+"""Scores, values and all their gradients from products of stacked rows: the forms :data:`padded`, :data:`grouped_mm`.
 
 A form brings two products: rows times the matrix of their part, and the products of two stacks of rows, part by part,
-from which the gradients of the matrices come. Projected pairs are computed again in backward. Sums over parts and over
-pairs accumulate wide. Source: the Translution paper, eq. (1); chapter "Making it fit".
+from which the gradients of the matrices come. Projected pairs are computed again in backward, sums over parts and over
+pairs accumulate wide, and results are repeatable. Source: the Translution paper, eq. (1); chapter "Making it fit".
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import gcd
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from translution_lib.functional.groups import Pairs
-from translution_lib.functional.layout import Chunk, Layout, add_rows, layout, numbers_of, with_zeros
-from translution_lib.functional.rows import dot, per_head
+from translution_lib.backends.grouped import HALF_TYPES, Pairs, alike, dot, per_head
+from translution_lib.backends.layout import Chunk, Layout, add_rows, layout, numbers_of, with_zeros
 
 MOST_BYTES = 2**28
 """No tensor that is built for a chunk of pairs, or for its matrices, is larger; several of them live at one time."""
@@ -21,15 +22,17 @@ MOST_BYTES = 2**28
 
 @dataclass(frozen=True)
 class Stacked:
-    """The operations of a form that stacks its rows.
+    """A form that stacks its rows.
 
     Attributes:
+        takes: whether it can serve these operands.
         product: from a chunk, rows (m b c) and matrices (p c e), every row times its part's matrix, m b e.
         outer: from a chunk and two stacks of rows (m b c, m b e), Σ xᵀ y over the rows of every part, p c e.
         step: from the batch, what the rows of a part are a multiple of.
         uniform: whether parts are filled up to few common sizes.
     """
 
+    takes: Callable[..., bool]
     product: Callable[[Chunk, Tensor, Tensor], Tensor]
     outer: Callable[[Chunk, Tensor, Tensor], Tensor]
     step: Callable[[int], int]
@@ -120,3 +123,70 @@ def _both(s: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
 def _power(size: int, most: int) -> int:
     """Return the largest power of two that is not above a size, at least 1; of large sizes the first not below most."""
     return 1 << min(max(1, size).bit_length() - 1, (most - 1).bit_length())
+
+
+def _padded_product(chunk: Chunk, x: Tensor, m: Tensor) -> Tensor:
+    out = x.new_empty(*x.shape[:2], m.shape[-1])
+    for run in chunk.runs:
+        torch.bmm(_rows(x, run), m[run.parts], out=_rows(out, run))
+    return out
+
+
+def _padded_outer(chunk: Chunk, x: Tensor, y: Tensor) -> Tensor:
+    out = x.new_empty(len(chunk.ends), x.shape[-1], y.shape[-1])
+    for run in chunk.runs:
+        torch.bmm(_rows(x, run).mT, _rows(y, run), out=out[run.parts])
+    return out
+
+
+def _rows(x: Tensor, run) -> Tensor:
+    """The rows of the parts of a run, p m c."""
+    return x[run.rows].view(run.size, -1, x.shape[-1])
+
+
+def _padded_takes(*tensors: Tensor | None) -> bool:
+    return alike(tensors, (torch.float64, torch.float32, *HALF_TYPES), ("cpu", "cuda"))
+
+
+padded = Stacked(_padded_takes, _padded_product, _padded_outer, step=lambda batch: 1, uniform=True)
+"""Few batched products: relations of similar size share one, filled up with rows of zeros. It serves any device and
+floating type, and needs nothing but ``torch.bmm``."""
+
+ROWS = 16
+"""The rows of every group of :data:`grouped_mm` are a multiple of it."""
+CHANNELS = 8
+"""The channels of every operand of it are: 16 bytes of bfloat16."""
+
+
+def _mm_takes(*tensors: Tensor | None) -> bool:
+    if not alike(tensors, (torch.bfloat16,), ("cpu", "cuda")):
+        return False
+    rows = [t for t in tensors if t is not None and t.ndim == 3]
+    return all(map(_fits, rows)) and (not rows[0].is_cuda or _on_card(rows[0]))
+
+
+def _fits(t: Tensor) -> bool:
+    return t.shape[-1] % CHANNELS == 0 and t.data_ptr() % (CHANNELS * t.element_size()) == 0
+
+
+def _on_card(x: Tensor) -> bool:
+    return torch.version.hip is None and torch.cuda.get_device_capability(x.device)[0] in (9, 10)
+
+
+def _mm_product(chunk: Chunk, x: Tensor, m: Tensor) -> Tensor:
+    return F.grouped_mm(x.flatten(0, 1), m, offs=_ends(chunk, x)).view(*x.shape[:2], m.shape[-1])
+
+
+def _mm_outer(chunk: Chunk, x: Tensor, y: Tensor) -> Tensor:
+    return F.grouped_mm(x.flatten(0, 1).mT, y.flatten(0, 1), offs=_ends(chunk, x))
+
+
+def _ends(chunk: Chunk, x: Tensor) -> Tensor:
+    return chunk.ends * x.shape[1]
+
+
+grouped_mm = Stacked(_mm_takes, _mm_product, _mm_outer, step=lambda batch: ROWS // gcd(ROWS, batch), uniform=False)
+"""One call of ``torch.nn.functional.grouped_mm`` for the products of all relations of a chunk. It serves bfloat16 where
+torch has a kernel that does not ask the host for the sizes, cards of compute capability 9 and 10, and the CPU for
+tests. The kernel reads rows of whole 16 bytes, so channels are multiples of 8; every group has a multiple of 16 rows
+and none is empty, since both have given wrong gradients or hung."""

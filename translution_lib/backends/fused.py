@@ -1,13 +1,12 @@
 """The fused operator: scores, values and gradients by Triton kernels that store no projected pair.
 
 It serves CUDA tensors in float32, float16 and bfloat16 where Triton is installed. Its kernels are tested in Triton's
-interpreter and compile for Hopper cards. On a card the library takes them by itself where they agree with the
-definition there and are the fastest form (module ``choice``); ``with forced():`` asks for them. Sums accumulate in
-float32, and equal inputs give equal bits. Chapter "Making it fit".
+interpreter and compile for Hopper cards. On a card "auto" takes them where they agree with the definition there and are
+the fastest form (module ``choice``); ``backend("triton")`` asks for them. Tensors of a processor need Triton's
+interpreter, which is slow and for tests: ``TRITON_INTERPRET=1`` before the first import. Sums accumulate in float32,
+and equal inputs give equal bits. Chapter "Making it fit".
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
 
@@ -15,28 +14,22 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from translution_lib.functional import forms
-from translution_lib.functional.checks import alike
-from translution_lib.functional.groups import Pairs
-from translution_lib.functional.schedule import Schedule, schedule
+from translution_lib.backends.grouped import Pairs, alike
+from translution_lib.backends.schedule import Schedule, schedule
 from translution_lib.relations import Relations
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-@contextmanager
-def forced(on: bool = True) -> Iterator[None]:
-    """Take the fused form inside for every tensor that it can serve; with ``on=False`` for none, as outside.
-
-    CPU tensors need Triton's interpreter, which is slow and for tests: ``TRITON_INTERPRET=1`` before the first import.
+def require() -> None:
+    """Refuse a machine that cannot run the kernels.
 
     Raises:
         RuntimeError: Triton is not installed, or there is neither a GPU nor the interpreter.
     """
-    if on and not (_interpreted() or (_kernels() and torch.cuda.is_available())):
-        raise RuntimeError("fused.forced() needs Triton and a GPU, or TRITON_INTERPRET=1 set before the first import")
-    with forms.forced("fused", on):
-        yield
+    if not (_interpreted() or (_on_cards() and torch.cuda.is_available())):
+        raise RuntimeError('backend("triton") needs Triton and an NVIDIA GPU, or TRITON_INTERPRET=1 set before the '
+                           "first import")
 
 
 def takes(*tensors: Tensor | None) -> bool:
@@ -47,7 +40,7 @@ def takes(*tensors: Tensor | None) -> bool:
 @cache
 def _kernels() -> ModuleType | None:
     try:
-        from translution_lib.functional import fused_kernels
+        from translution_lib.backends import fused_kernels
     except ImportError:
         return None
     return fused_kernels
