@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -11,6 +12,7 @@ from translution_lib.functional.checks import check_sizes, check_tokens
 from translution_lib.functional.convolution import convolution
 from translution_lib.functional.masks import check_mask
 from translution_lib.mixers.init import linear_bound, uniform
+from translution_lib.mixers.mixer import longer
 from translution_lib.relations import Relations
 
 
@@ -60,6 +62,11 @@ class Convolution(nn.Module):
         if mask is not None:
             return self._taps(x.masked_fill(~mask[..., None], 0)).masked_fill(~mask[..., None], 0)
         return self._taps(x)
+
+    def step(self, x: Float[Tensor, "b m c"], memory: Any = None) -> tuple[Float[Tensor, "b m c"], Any]:
+        """Go on with a text; the memory holds the tokens that the kernel reaches from the next one."""
+        seen = longer(memory, x)
+        return self._taps(seen)[:, -x.shape[1]:], seen[:, max(0, seen.shape[1] - self.kernel.shape[0] + 1):]
 
     def _taps(self, x: Tensor) -> Tensor:
         if self.relations.for_length(x.shape[1]).causal:

@@ -3,6 +3,8 @@
 Source: the Translution paper, appendix B; chapter "Continuous positions".
 """
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -18,6 +20,7 @@ from translution_lib.functional.translution import (
 from translution_lib.mixers.init import linear_bound, uniform
 from translution_lib.mixers.mixer import Mixer, check_sizes
 from translution_lib.mixers.positional import offset_count, offset_vectors
+from translution_lib.mixers.translution import stepped
 from translution_lib.relations import Relations
 
 KERNELS = ("mlp", "radial", "axes", "table")
@@ -176,6 +179,12 @@ class GeneralTranslution(Mixer):
         relations = self.relations_for(x)
         alpha = translution_scores(x, query, key, relations, self.heads, mask).softmax(dim=-1)
         return translution_values(self.dropped(alpha), x, value, relations)
+
+    def step(self, x: Float[Tensor, "b m c"], memory: Any = None) -> tuple[Float[Tensor, "b m c"], Any]:
+        """Go on with a text; the memory holds the tokens, and the matrices, which are made once a text."""
+        tables, before = (self.tables(), None) if memory is None else memory
+        y, kept = stepped(self, x, tables, before)
+        return y, (tables, kept)
 
     def extra_repr(self) -> str:
         """Describe the layer without its weights."""

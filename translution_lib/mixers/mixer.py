@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +21,7 @@ from translution_lib.functional.checks import check_heads, check_sizes, check_to
 from translution_lib.functional.masks import apart, check_mask
 from translution_lib.relations import Relations
 
+DESCRIBE = {"__init__", "extra_repr", "__repr__"}
 _literal: ContextVar[bool] = ContextVar("literal", default=False)
 
 
@@ -67,10 +69,14 @@ class Mixer(nn.Module):
     def __init_subclass__(cls, **options) -> None:
         """Refuse a class that changes an equation and inherits a fast form that does not run it.
 
+        A class with methods of its own and no ``step`` takes that of :class:`Mixer`, which runs all of them.
+
         Raises:
             TypeError: ``scores``, ``weights`` or ``values`` of its own below the class whose ``mix`` would run.
         """
         super().__init_subclass__(**options)
+        if "step" not in vars(cls) and {name for name, own in vars(cls).items() if callable(own)} - DESCRIBE:
+            cls.step = Mixer.step   # type: ignore[method-assign]
         fast = next(k for k, kind in enumerate(cls.__mro__) if "mix" in vars(kind))
         if cls.__mro__[fast] is not Mixer:
             for kind in cls.__mro__[:fast]:
@@ -116,6 +122,26 @@ class Mixer(nn.Module):
         table = self.relations_for(x).mask_needed(x.device)
         return self._run(x) if mask is None and table is None else apart(self._run, x, table, mask)
 
+    def step(self, x: Float[Tensor, "b m c"], memory: Any = None) -> tuple[Float[Tensor, "b m c"], Any]:
+        """Go on with a text: mix the tokens x that follow those in a memory.
+
+        Over a causal table no token reads a later one, so that what is known of the tokens before stays. Here it is
+        their inputs, and all rows are computed again: right for every layer, and slow. A layer that can do with the new
+        rows has a step of its own; its memory is what these rows read of the tokens before.
+
+        Args:
+            x: the next tokens, often one.
+            memory: what the step before returned; None at the start of a text.
+
+        Returns:
+            their rows of :meth:`forward`, as in evaluation, and the memory with them.
+
+        Raises:
+            ValueError: a table that is not causal, or more tokens than it has.
+        """
+        seen = longer(memory, x, 1)
+        return self(seen)[:, -x.shape[1]:], seen
+
     no_pairs = ""
     """Why a layer takes no mask of pairs; empty where it does."""
 
@@ -135,7 +161,7 @@ class Mixer(nn.Module):
         """Return the relation table for the tokens of x: a prefix of a causal table for a shorter text."""
         return self.relations.for_length(x.shape[1])
 
-    def dropped(self, alpha: Float[Tensor, "b h n n"]) -> Float[Tensor, "b h n n"]:
+    def dropped(self, alpha: Float[Tensor, "b h i n"]) -> Float[Tensor, "b h i n"]:
         """Drop attention weights while training."""
         return F.dropout(alpha, self.dropout, self.training) if self.dropout else alpha
 
@@ -149,6 +175,11 @@ class Mixer(nn.Module):
     def extra_repr(self) -> str:
         """Describe the layer without its weights."""
         return f"dim={self.dim}, heads={self.heads}, head_dim={self.head_dim}, relations={self.relations.count}"
+
+
+def longer(before: Tensor | None, new: Tensor, axis: int = -2) -> Tensor:
+    """Append new tokens to what is remembered of those before, if there are any."""
+    return new if before is None else torch.cat([before, new], axis)
 
 
 __all__ = ["Mixer", "check_sizes", "definition"]

@@ -5,6 +5,7 @@ Source: Choromanski et al. (2021); Horn et al. (2021), section 2.1; chapter "Ran
 
 import math
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from einops import rearrange
@@ -22,7 +23,7 @@ from translution_lib.functional.random_features import (
     stabilised,
     trigonometric,
 )
-from translution_lib.functional.running_states import causal_attention
+from translution_lib.functional.running_states import causal_attention, continued
 from translution_lib.mixers.attention import Attention
 from translution_lib.mixers.encodings import Absolute
 from translution_lib.relations import Relations
@@ -84,9 +85,9 @@ class Performer(Attention):
         m = self.num_features or max(1, int(self.score_dim * math.log(self.score_dim)))
         self.omega = draw_features(self.draw, m, self.score_dim).to(self.query)
 
-    def projected(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor]:
+    def projected(self, x: Float[Tensor, "b n c"], where: Relations | None = None) -> tuple[Tensor, Tensor]:
         """Return queries and keys, b h n score_dim, scaled so that the score is their plain product: q_i k_jᵀ."""
-        q, k = (t * self.head_dim ** -0.25 for t in self.by_head(x, self.query, self.key))
+        q, k = (t * self.head_dim ** -0.25 for t in self.by_head(x, self.query, self.key, where=where))
         return q, k
 
     def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
@@ -144,6 +145,17 @@ class Performer(Attention):
         fq, fk = stabilised(q, k, omega, self.features)
         fk = fk if keys is None else fk.masked_fill(~keys[:, None, :, None], 0)
         return linear_attention(fq, fk, v, causal=not complete)
+
+    def step(self, x: Float[Tensor, "b m c"], memory: Any = None) -> tuple[Float[Tensor, "b m c"], Any]:
+        """Go on with a text; the memory holds one state, as large after many tokens as after one."""
+        first, state = (0, None) if memory is None else memory
+        where = self.relations.rows(first, first + x.shape[1])
+        q, k = self.projected(x, where)
+        v, = self.by_head(x, self.value, where=where)
+        with no_autocast(x):
+            q, k, u, omega = self.precise(q, k, v, self.omega)
+            mixed, state = continued(q, k, u, omega, self.features, state)
+        return self.output(rearrange(mixed.to(v.dtype), "b h n d -> b n (h d)")), (where.n, state)
 
     @property
     def steady(self) -> bool:

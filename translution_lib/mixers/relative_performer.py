@@ -3,6 +3,8 @@
 Source: Horn et al. (2021), section 2.3; chapter "Relative Performers".
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from einops import rearrange
@@ -15,6 +17,7 @@ from translution_lib.functional.linear_attention import denominators, kernel_wei
 from translution_lib.functional.positional_features import positional_features, through_blocks
 from translution_lib.functional.random_features import stabilised
 from translution_lib.functional.rotary import frequencies
+from translution_lib.functional.running_states import continued
 from translution_lib.functional.window_sum import (
     CORNERS,
     corner_columns,
@@ -26,6 +29,7 @@ from translution_lib.functional.window_sum import (
     window_sum,
 )
 from translution_lib.mixers.init import linear_bound, uniform
+from translution_lib.mixers.mixer import longer
 from translution_lib.mixers.performer import Performer, existing, no_autocast
 from translution_lib.relations import Relations
 
@@ -59,20 +63,21 @@ class PerformerS1(Performer):
         self.blocks = nn.Parameter(torch.randn(2, heads, axes * length_scales))      # α, β
         self.start_features(self.head_dim + 2 * axes * length_scales)
 
-    def positional(self, n: int) -> Float[Tensor, "n p"]:
-        """Return φ of the first n tokens; zero for CLS."""
-        cls, positions = int(self.relations.cls), self.relations.positions
-        assert positions is not None
-        return F.pad(positional_features(positions[: n - cls], self.scales), (0, 0, cls, 0))
+    def positional(self, where: Relations) -> Float[Tensor, "n p"]:
+        """Return φ of the queries of a table; zero for CLS."""
+        assert where.positions is not None
+        return F.pad(positional_features(where.positions[where.first:], self.scales), (0, 0, int(where.cls), 0))
 
-    def projected(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor]:
+    def projected(self, x: Float[Tensor, "b n c"], where: Relations | None = None) -> tuple[Tensor, Tensor]:
         """Return queries [q, φ W] and keys [k, φ], b h n (d + 2·a·l), scaled as those of a Performer."""
-        q, k = super().projected(x)
-        phi = self.positional(x.shape[1])
+        q, k = super().projected(x, where)
+        phi = self.positional(where or self.relations_for(x))
         alpha, beta = self.blocks.to(phi)[:, :, None]
         placed = through_blocks(phi, alpha, beta), phi.expand(self.heads, -1, -1)    # h n p
         q_placed, k_placed = ((p * self.head_dim ** -0.25).to(q.dtype).expand(len(x), -1, -1, -1) for p in placed)
         return torch.cat([q, q_placed], -1), torch.cat([k, k_placed], -1)
+
+    step = Performer.step
 
 
 class PerformerS2(Performer):
@@ -146,11 +151,13 @@ class PerformerS2(Performer):
             used = torch.cat([used[:1].expand(before, -1), used, used[-1:].expand(after, -1)])
         return F.pad(used * self.head_dim ** -0.25, (0, 0, 0, int(self.relations.cls and self.corner is None)))
 
-    def halves(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def halves(self, x: Float[Tensor, "b n c"],
+               where: Relations | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return queries and keys of the content heads, and queries and vectors of the distance heads, b h/2 n d."""
-        q, k = self.projected(x)    # queries of all heads, keys of the content heads
+        q, k = self.projected(x, where)     # queries of all heads, keys of the content heads
         content, distance = q.chunk(2, dim=1)
-        return content, k, distance, self.vectors(x.shape[1]).to(distance.dtype).expand(self.heads // 2, -1, -1)
+        n = x.shape[1] if where is None else where.n
+        return content, k, distance, self.vectors(n).to(distance.dtype).expand(self.heads // 2, -1, -1)
 
     def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
         """a_ij = q_i k_jᵀ / √d in the content heads, q_i w_rᵀ / √d in the others, r the row of the pair."""
@@ -214,6 +221,24 @@ class PerformerS2(Performer):
                 sums, total = sums[..., :-1], sums[..., -1]
             mixed = torch.cat([content, sums / denominators(total)[..., None]], 1)
         return rearrange(mixed.to(v.dtype), "b h n d -> b n (h d)")
+
+    def step(self, x: Float[Tensor, "b m c"], memory: Any = None) -> tuple[Float[Tensor, "b m c"], Any]:
+        """Go on with a text; the memory holds the state of the content heads and all values of the others.
+
+        A distance head reads its row by the definition, one number for each key.
+        """
+        state, values = (None, None) if memory is None else memory
+        first = 0 if values is None else values.shape[2]
+        where = self.relations.rows(first, first + x.shape[1])
+        halves, (v,) = self.halves(x, where), self.by_head(x, self.value, where=where)
+        with no_autocast(x):
+            q, k, q_distance, w, omega, u = self.precise(*halves, self.omega, v)
+            content, state = continued(q, k, u.chunk(2, dim=1)[0], omega, self.features, state)
+            values = longer(values, u.chunk(2, dim=1)[1])
+            behind = (torch.arange(first, where.n)[:, None] - torch.arange(where.n)).clamp(-1, self.clip)
+            alpha = kernel_weights(kernel_per_pair(self.distance_kernel(q_distance, w, omega), behind))
+            mixed = torch.cat([content, alpha @ values], 1)
+        return self.output(rearrange(mixed.to(v.dtype), "b h n d -> b n (h d)")), (state, values)
 
     def sums_by_distance(self, rho: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Return Σ_j ρ_ij v_j and Σ_j ρ_ij in linear time."""

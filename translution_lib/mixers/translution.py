@@ -1,16 +1,22 @@
 """Translution as a layer. Source: the Translution paper, eq. (1); the preprint, eq. (5); chapter "The operator"."""
 
+import math
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from translution_lib.functional.translution import (
+    mask_scores,
+    row_scores,
+    row_values,
     scores_definition,
     translution_scores,
     translution_values,
     values_definition,
 )
 from translution_lib.mixers.init import linear_bound, relation_bound, uniform
-from translution_lib.mixers.mixer import Mixer
+from translution_lib.mixers.mixer import Mixer, longer
 from translution_lib.relations import Relations
 
 
@@ -63,9 +69,31 @@ class Translution(Mixer):
         alpha = translution_scores(x, self.query, self.key, relations, self.heads, mask).softmax(dim=-1)
         return translution_values(self.dropped(alpha), x, self.value, relations)
 
+    def step(self, x: Float[Tensor, "b m c"], memory: Any = None) -> tuple[Float[Tensor, "b m c"], Any]:
+        """Go on with a text; the memory holds the tokens, which every query projects by matrices of its own.
+
+        A new row costs a product for each of its pairs; shared keys and values are remembered projected.
+        """
+        return stepped(self, x, (self.query, self.key, self.value), memory)
+
     def extra_repr(self) -> str:
         """Describe the layer without its weights."""
         return f"{super().extra_repr()}, relative={self.relative!r}"
+
+
+def stepped(layer: Mixer, x: Float[Tensor, "b m c"], weights: tuple[Tensor, Tensor, Tensor],
+            memory: Any) -> tuple[Float[Tensor, "b m c"], Any]:
+    """Return the next rows of Translution with these weights, r c e or shared c e, and what it remembers."""
+    query, *others = weights
+    before = (None, None) if memory is None else memory
+    kept = tuple(longer(old, x if w.ndim == 3 else x @ w) for old, w in zip(before, others, strict=True))
+    if memory is None:
+        return layer(x), kept
+    rows = layer.relations.rows(memory[0].shape[1], kept[0].shape[1])
+    q, (w_q, w_k, w_v) = x if query.ndim == 3 else x @ query, (w if w.ndim == 3 else None for w in weights)
+    a = row_scores(q, kept[0], w_q, w_k, rows, layer.heads) / math.sqrt(layer.head_dim)
+    alpha = mask_scores(a, rows).softmax(dim=-1)
+    return layer.output(row_values(alpha, kept[1], w_v, rows)), kept
 
 
 class ValueTranslution(Translution):

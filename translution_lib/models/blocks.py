@@ -6,7 +6,8 @@ Source: the Translution paper, Table 1; chapter "What it costs".
 from collections.abc import Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from translution_lib.functional.checks import check_sizes
-from translution_lib.mixers import mixer_named
+from translution_lib.mixers import Mixer, mixer_named
 from translution_lib.mixers.registry import options_and_owners
 from translution_lib.relations import Relations
 
@@ -67,6 +68,13 @@ class Block(nn.Module):
         """Mix the tokens, as far as the mask lets them, then transform each of them."""
         x = x + (self.mixer(self.norm(x)) if mask is None else self.mixer(self.norm(x), mask))
         return x + self.feed_forward(x)
+
+    def step(self, x: Float[Tensor, "b m c"], memory: Any = None) -> tuple[Float[Tensor, "b m c"], Any]:
+        """Go on with a text, as a mixer's own ``step`` does; a module without one is run again on all tokens."""
+        step: Any = getattr(self.mixer, "step", None) or partial(Mixer.step, cast(Mixer, self.mixer))
+        y, memory = step(self.norm(x), memory)
+        x = x + y
+        return x + self.feed_forward(x), memory
 
 
 def run_blocks(blocks: nn.Sequential, x: Float[Tensor, "b n c"], recompute: bool,

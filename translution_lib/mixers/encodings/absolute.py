@@ -16,6 +16,7 @@ class Absolute(Encoding):
     Label: eq-attention-absolute.
     """
 
+    by_rows = True
     position: nn.Parameter
 
     def start(self, relations: Relations, dim: int, heads: int, head_dim: int) -> None:
@@ -24,4 +25,4 @@ class Absolute(Encoding):
 
     def placed(self, x: Float[Tensor, "b n c"], where: Relations) -> Float[Tensor, "b n c"]:
         """Add it."""
-        return x + self.position[: where.n]
+        return x + self.position[where.first: where.n]

@@ -6,6 +6,8 @@ from torch import Tensor, nn
 
 from translution_lib.relations import Relations
 
+EQUATIONS = {"placed", "queries_keys", "bias", "weights", "passed", "values"}
+
 
 class Encoding(nn.Module):
     """A part of :class:`~translution_lib.mixers.attention.Attention` that knows where tokens are.
@@ -14,7 +16,19 @@ class Encoding(nn.Module):
     of the other methods is one place of the equation, and does nothing unless a part says otherwise; ``where`` is the
     relation table of the tokens at hand. A method whose name ends in ``definition`` is the literal equation of another
     one, which is fast; where there is none, the fast one is the equation.
+
+    Attributes:
+        by_rows: whether the fast methods also serve a table of some rows, those of the queries from ``where.first`` on:
+            then a text is written row by row. A class with such a method of its own says so itself.
     """
+
+    by_rows: bool = True
+
+    def __init_subclass__(cls, **options) -> None:
+        """Take it for granted of no new method that it serves some rows alone."""
+        super().__init_subclass__(**options)
+        if EQUATIONS & vars(cls).keys() and "by_rows" not in vars(cls):
+            cls.by_rows = False
 
     def start(self, relations: Relations, dim: int, heads: int, head_dim: int) -> None:
         """Make parameters and tables for a layer.
@@ -49,15 +63,15 @@ class Encoding(nn.Module):
         """Return the same by the literal equation."""
         return self.bias(q, where)
 
-    def weights(self, alpha: Float[Tensor, "b h n n"], where: Relations) -> Float[Tensor, "b h n n"]:
+    def weights(self, alpha: Float[Tensor, "b h i n"], where: Relations) -> Float[Tensor, "b h i n"]:
         """Return the attention weights, whose rows sum to one, from those of the softmax."""
         return alpha
 
-    def passed(self, alpha: Float[Tensor, "b h n n"], where: Relations) -> Float[Tensor, "b h n n"]:
+    def passed(self, alpha: Float[Tensor, "b h i n"], where: Relations) -> Float[Tensor, "b h i n"]:
         """Return which part of its weight a value passes on."""
         return alpha
 
-    def values(self, alpha: Float[Tensor, "b h n n"], where: Relations) -> Tensor | None:
+    def values(self, alpha: Float[Tensor, "b h i n"], where: Relations) -> Tensor | None:
         """Return what is added to Σ_j α_ij v_j, b h n d."""
         return None
 

@@ -36,6 +36,7 @@ class PositionalGate(Encoding):
     Label: eq-scalars-gate, eq-scalars-centre, thm-scalars-neighbour, thm-scalars-distance, thm-scalars-gate.
     """
 
+    by_rows = True
     position_weight: nn.Parameter
     gate: nn.Parameter
 
@@ -61,18 +62,18 @@ class PositionalGate(Encoding):
         """Return u·r[δ]: the position score of each head and offset."""
         return self.position_weight @ self.encoding.to(self.position_weight).T
 
-    def position_weights(self, relations: Relations) -> Float[Tensor, "h n n"]:
+    def position_weights(self, relations: Relations) -> Float[Tensor, "h i n"]:
         """Return β_ij = softmax_j u·r[δ]: the weights that do not look at the content."""
         mask = relations.mask_needed(self.gate.device)
         return masked_softmax(per_pair(self.offset_scores(), relations)[None], mask)[0]
 
-    def weights(self, alpha: Float[Tensor, "b h n n"], where: Relations) -> Float[Tensor, "b h n n"]:
+    def weights(self, alpha: Float[Tensor, "b h i n"], where: Relations) -> Float[Tensor, "b h i n"]:
         """Return (1 − σ(λ)) α_ij + σ(λ) β_ij."""
         sigma = self.gate.sigmoid()[:, None, None]
         return (1 - sigma) * alpha + sigma * self.position_weights(where)
 
-    def mixed(self, y: Float[Tensor, "b h n d"], v: Float[Tensor, "b h n d"],
-              where: Relations) -> Float[Tensor, "b h n d"]:
+    def mixed(self, y: Float[Tensor, "b h i d"], v: Float[Tensor, "b h n d"],
+              where: Relations) -> Float[Tensor, "b h i d"]:
         """Return what these weights make of the values: β is the same for the whole batch."""
         position = self.position_weights(where).to(v.dtype) @ v
         sigma = self.gate.sigmoid()[:, None, None].to(v.dtype)

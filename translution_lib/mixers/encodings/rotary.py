@@ -37,6 +37,7 @@ class Rotary(Encoding):
     Label: eq-rotations-score, thm-rotations-cls, thm-rotations-translution, thm-rotations-limits.
     """
 
+    by_rows = True
     cos: Tensor
     sin: Tensor
 
@@ -73,17 +74,17 @@ class Rotary(Encoding):
         """Angles θ per axis and pair, the fixed table (a, d/2) in float64 or the learned ones, (h, a, d/2)."""
         return self._fixed if self.theta is None else self.theta
 
-    def waves(self, n: int) -> tuple[Tensor, Tensor]:
-        """Return cosine and sine of the first n tokens' angles, (n, d/2), or (h, n, d/2) where they are learned."""
+    def waves(self, where: Relations) -> tuple[Tensor, Tensor]:
+        """Return cosine and sine of the queries' angles, (n, d/2), or (h, n, d/2) where they are learned."""
         if self.theta is None:
-            return self.cos[:n], self.sin[:n]
-        phase = phases(self._positions[:n], self.theta)
+            return self.cos[where.first: where.n], self.sin[where.first: where.n]
+        phase = phases(self._positions[where.first: where.n], self.theta)
         return phase.cos(), phase.sin()
 
     def queries_keys(self, q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"],
                      where: Relations) -> tuple[Tensor, Tensor]:
         """Return q_i R(p_i) and k_j R(p_j), with what a free CLS needs."""
-        cos, sin = self.waves(q.shape[2])
+        cos, sin = self.waves(where)
         q_turned, k_turned = turn(q, cos, sin, self.layout), turn(k, cos, sin, self.layout)
         if not where.cls or self.cls_token == "origin":
             return q_turned, k_turned

@@ -37,6 +37,7 @@ class ScalarBias(Encoding):
     Label: eq-scalars-bias, eq-scalars-parameters, thm-scalars-ratio, thm-scalars-limit, thm-cifar-window.
     """
 
+    by_rows = True
     table: nn.Parameter | None
     like: Tensor
 
@@ -77,7 +78,7 @@ class ScalarBias(Encoding):
             return -torch.outer(alibi_slopes(self.heads), self.distance).to(self.like)
         return self.table[:, self.bucket.to(self.table.device)] if self.maker == "t5" else self.table
 
-    def bias(self, q: Float[Tensor, "b h n d"], where: Relations) -> Float[Tensor, "h n n"]:
+    def bias(self, q: Float[Tensor, "b h i d"], where: Relations) -> Float[Tensor, "h i n"]:
         """b[δ]."""
         return per_pair(self.offset_bias(), where)
 

@@ -56,6 +56,7 @@ class Transport(Encoding):
     thm-riemann-value, eq-cifar-general, thm-cifar-temperature, thm-cifar-reflection, eq-cifar-parameters.
     """
 
+    by_rows = True
     like: Tensor
 
     def __init__(self, *, transport: str = "rotation", metric: str | None = "scalar", form: str = "inner",
@@ -177,18 +178,18 @@ class Transport(Encoding):
             return q, torch.where(apart, k, F.pad(moved[..., 0], (0, 0, 1, 0, 1, 0))).to(q)
         return q, moved[..., 0].to(q)
 
-    def focus_bias(self, n: int) -> Float[Tensor, "h n n"]:
-        """Return log λ of every pair of the first n tokens, zero for pairs with CLS."""
+    def focus_bias(self, n: int, first: int = 0) -> Float[Tensor, "h i n"]:
+        """Return log λ of every pair of the first n tokens, or of the queries from ``first``; zero with CLS."""
         p = self.places(n)
-        return F.pad(self.offset_focus(p[:, None] - p), (self.cls, 0, self.cls, 0))
+        return F.pad(self.offset_focus(p[first:, None] - p), (self.cls, 0, self.cls, 0))
 
     def bias(self, q: Float[Tensor, "b h n d"], where: Relations) -> Tensor | None:
         """Return log λ where the focus comes before the softmax."""
-        return self.focus_bias(where.n).to(q.dtype) if self.focus == "before" else None
+        return self.focus_bias(where.n, where.first).to(q.dtype) if self.focus == "before" else None
 
-    def passed(self, alpha: Float[Tensor, "b h n n"], where: Relations) -> Float[Tensor, "b h n n"]:
+    def passed(self, alpha: Float[Tensor, "b h i n"], where: Relations) -> Float[Tensor, "b h i n"]:
         """Return α_ij λ_ij, equations (20) and (22); λ = 1 unless the focus comes after the softmax."""
-        return alpha * self.focus_bias(where.n).to(alpha.dtype).exp()
+        return alpha * self.focus_bias(where.n, where.first).to(alpha.dtype).exp()
 
     def changes(self, method: str) -> bool:
         """A focus that does not come after the softmax leaves the weights alone."""
@@ -204,7 +205,7 @@ class Transport(Encoding):
     def queries_keys(self, q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"],
                      where: Relations) -> tuple[Tensor, Tensor]:
         """Return T_i⁻¹ q_i (T_iᵀ q_i for covectors) and T_j⁻¹ k_j."""
-        cls, places = self.cls, self.places(q.shape[2])
+        cls, places = self.cls, self.places(where.n)[where.first:]
         halves = self.half_logs(places)
         to_common = self._to_common(places, q)
         q_there = to_common(q[:, :, cls:], (halves if self.form == "inner" else -halves).exp().to(q))

@@ -32,6 +32,7 @@ class Vectors(Encoding):
     thm-vectors-contained, thm-vectors-content, thm-vectors-convolution, eq-vectors-cost, eq-vectors-parameters.
     """
 
+    by_rows = True
     key_vector: nn.Parameter | None
     value_vector: nn.Parameter | None
 
@@ -57,7 +58,7 @@ class Vectors(Encoding):
         if self.key_vector is None:
             return None
         scores = q @ self.by_head(self.key_vector).mT / math.sqrt(self.head_dim)
-        return along_keys(scores, self.near.for_length(where.n))
+        return along_keys(scores, self.near.rows(where.first, where.n))
 
     def bias_definition(self, q: Float[Tensor, "b h n d"], where: Relations) -> Tensor | None:
         """q_i·r_δ / √d, a vector gathered for every pair."""
@@ -65,11 +66,11 @@ class Vectors(Encoding):
             return None
         return torch.einsum("bhid,hijd->bhij", q, self._gathered(self.key_vector, where, q)) / math.sqrt(self.head_dim)
 
-    def values(self, alpha: Float[Tensor, "b h n n"], where: Relations) -> Tensor | None:
+    def values(self, alpha: Float[Tensor, "b h i n"], where: Relations) -> Tensor | None:
         """Σ_j α_ij r'_δ: sum the weights per offset, then multiply by the table."""
         if self.value_vector is None:
             return None
-        return per_offset(alpha, self.near.for_length(where.n)) @ self.by_head(self.value_vector)
+        return per_offset(alpha, self.near.rows(where.first, where.n)) @ self.by_head(self.value_vector)
 
     def values_definition(self, alpha: Float[Tensor, "b h n n"], where: Relations) -> Tensor | None:
         """Σ_j α_ij r'_δ, a vector gathered for every pair."""
