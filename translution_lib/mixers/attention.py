@@ -6,7 +6,7 @@ Source: the Translution paper, section 3.2 and appendix E; chapters "Self-attent
 import copy
 import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -41,6 +41,7 @@ class Attention(Mixer):
     Label: eq-attention-heads, thm-attention-permutation, thm-attention-shift.
     """
 
+    by_relation: ClassVar[tuple[str, ...]] = ()
     query: nn.Parameter
     key: nn.Parameter
     value: nn.Parameter
@@ -90,6 +91,13 @@ class Attention(Mixer):
     def that_change(self, method: str) -> list[Encoding]:
         """Return the parts that have a method of their own."""
         return [part for part in self.parts if part.changes(method)]
+
+    def resized(self, relations: Relations) -> "Attention":
+        """Return a copy for another table, as every layer does; each part says what it has by offset or place."""
+        layer = cast(Attention, super().resized(relations))
+        for k, part in enumerate(self.parts):
+            layer.encodings[k] = part.resized(self.relations, relations, self.dim, self.heads, self.head_dim)
+        return layer
 
     def placed(self, x: Float[Tensor, "b n c"], where: Relations | None = None) -> Float[Tensor, "b n c"]:
         """Return what queries, keys and values are made of."""

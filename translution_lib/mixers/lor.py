@@ -48,6 +48,7 @@ class LoRTranslution(Mixer):
     Label: thm-taxonomy-rotations.
     """
 
+    by_relation = ("query_core", "key_core", "value_core")
     query: nn.Parameter | None
     key: nn.Parameter | None
     value: nn.Parameter | None

@@ -5,11 +5,12 @@ equations. ``forward`` may take a faster way to the same result, and a test hold
 Source: the Translution paper, section 3.2; chapters "Self-attention" and "Relations".
 """
 
+import copy
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +21,7 @@ from translution_lib.functional.attention import masked_softmax
 from translution_lib.functional.checks import check_heads, check_sizes, check_tokens
 from translution_lib.functional.masks import apart, check_mask
 from translution_lib.relations import Relations
+from translution_lib.resizing import carried, nearest_relations
 
 DESCRIBE = {"__init__", "extra_repr", "__repr__"}
 _literal: ContextVar[bool] = ContextVar("literal", default=False)
@@ -51,9 +53,13 @@ class Mixer(nn.Module):
         ValueError: heads that do not divide dim, sizes that are not positive integers, a dropout outside [0, 1).
     """
 
+    by_relation: ClassVar[Any] = None
+    """The parameters with an entry for every relation along their first axis, by name; None where nobody said which."""
+
     def __init__(self, relations: Relations, dim: int, heads: int, *, head_dim: int | None = None,
                  dropout: float = 0.0, output: bool = True, output_dropout: float = 0.0) -> None:
         super().__init__()
+        self.serves(relations)
         check_sizes(dim=dim, heads=heads, **({} if head_dim is None else {"head_dim": head_dim}))
         for name, share in (("dropout", dropout), ("output_dropout", output_dropout)):
             if not 0 <= share < 1:
@@ -69,7 +75,8 @@ class Mixer(nn.Module):
     def __init_subclass__(cls, **options) -> None:
         """Refuse a class that changes an equation and inherits a fast form that does not run it.
 
-        A class with methods of its own and no ``step`` takes that of :class:`Mixer`, which runs all of them.
+        A class with methods of its own and no ``step`` takes that of :class:`Mixer`, which runs all of them. One with
+        a constructor of its own says anew what it has ``by_relation``.
 
         Raises:
             TypeError: ``scores``, ``weights`` or ``values`` of its own below the class whose ``mix`` would run.
@@ -77,6 +84,8 @@ class Mixer(nn.Module):
         super().__init_subclass__(**options)
         if "step" not in vars(cls) and {name for name, own in vars(cls).items() if callable(own)} - DESCRIBE:
             cls.step = Mixer.step   # type: ignore[method-assign]
+        if "__init__" in vars(cls) and "by_relation" not in vars(cls):
+            cls.by_relation = None
         fast = next(k for k, kind in enumerate(cls.__mro__) if "mix" in vars(kind))
         if cls.__mro__[fast] is not Mixer:
             for kind in cls.__mro__[:fast]:
@@ -141,6 +150,35 @@ class Mixer(nn.Module):
         """
         seen = longer(memory, x, 1)
         return self(seen)[:, -x.shape[1]:], seen
+
+    def serves(self, relations: Relations) -> None:
+        """Refuse a table that a layer of this class cannot serve.
+
+        Raises:
+            ValueError: as the class says.
+        """
+
+    def resized(self, relations: Relations) -> "Mixer":
+        """Return a copy for another table: another size of the grid, a longer text.
+
+        An offset that the layer knows keeps its parameters, and so do the roles of CLS and the places of an embedding;
+        a new one starts with those of the nearest that is known. Nothing else changes.
+
+        Raises:
+            ValueError: a table that the class cannot serve, or of other axes, with or without CLS or causal order
+                unlike this layer's.
+            NotImplementedError: a class that does not say which of its parameters belong to relations.
+        """
+        if self.by_relation is None:
+            raise NotImplementedError(f"{type(self).__name__} must say by_relation: the names of its parameters with "
+                                      "an entry for every relation, () for none")
+        self.serves(relations)
+        layer = copy.deepcopy(self, {id(self.relations): relations})
+        ids = nearest_relations(self.relations, relations)
+        for name in self.by_relation:
+            if getattr(self, name) is not None:
+                setattr(layer, name, carried(getattr(self, name), ids))
+        return layer
 
     no_pairs = ""
     """Why a layer takes no mask of pairs; empty where it does."""

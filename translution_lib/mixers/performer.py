@@ -49,6 +49,7 @@ class Performer(Attention):
         ValueError: any other mask, an unknown name, sizes that are not positive integers, a dropout above zero.
     """
 
+    by_relation = ()
     omega: Tensor
     forwards: Tensor
 
@@ -59,9 +60,6 @@ class Performer(Attention):
         check_choice("draw", draw, DRAWS)
         given = {"num_features": num_features, "redraw_interval": redraw_interval}
         check_sizes(**{name: size for name, size in given.items() if size is not None})
-        if not (relations.complete or relations.all_past):
-            raise ValueError(f"relations must allow all pairs, or all with j ≤ i: no other mask is a sum over all keys "
-                             f"or over the past ones, got {relations!r}")
         super().__init__(relations, dim, heads, [Absolute()] * absolute, **options)
         if self.dropout:
             raise ValueError(f"dropout must be 0: the attention weights are never formed, got {self.dropout!r}")
@@ -70,6 +68,12 @@ class Performer(Attention):
         self.register_buffer("forwards", torch.zeros((), dtype=torch.int64))
         self.register_buffer("omega", None)
         self.start_features(self.head_dim)
+
+    def serves(self, relations: Relations) -> None:
+        """Refuse a mask that is no sum over all keys or over the past ones."""
+        if not (relations.complete or relations.all_past):
+            raise ValueError(f"relations must allow all pairs, or all with j ≤ i: no other mask is a sum over all keys "
+                             f"or over the past ones, got {relations!r}")
 
     def start_features(self, score_dim: int) -> None:
         """Draw ω for queries and keys with this many channels; a subclass that appends channels calls it again."""

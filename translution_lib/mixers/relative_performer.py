@@ -53,15 +53,22 @@ class PerformerS1(Performer):
     Label: eq-relative-performers-bias.
     """
 
+    by_relation = ()
+
     def __init__(self, relations: Relations, dim: int, heads: int, *, length_scales: int = 4, base: float = 10000.0,
                  **options) -> None:
-        axes = len(grid_of(relations))
         check_sizes(length_scales=length_scales)
         super().__init__(relations, dim, heads, **options)
+        axes = len(grid_of(relations))
         scales = frequencies(2 * length_scales, 1, base).repeat(axes, 1)
         self.scales = nn.Parameter(scales.to(self.query))                            # a l
         self.blocks = nn.Parameter(torch.randn(2, heads, axes * length_scales))      # α, β
         self.start_features(self.head_dim + 2 * axes * length_scales)
+
+    def serves(self, relations: Relations) -> None:
+        """Refuse a table without a grid too."""
+        grid_of(relations)
+        super().serves(relations)
 
     def positional(self, where: Relations) -> Float[Tensor, "n p"]:
         """Return φ of the queries of a table; zero for CLS."""
@@ -106,11 +113,11 @@ class PerformerS2(Performer):
     Label: thm-relative-performers-blind, eq-performers-mirror, thm-performers-mirror.
     """
 
+    by_relation = ()
+
     def __init__(self, relations: Relations, dim: int, heads: int, *, clip: int = 6, signed: bool = False,
                  corner: str | None = None, **options) -> None:
         shape = grid_of(relations)
-        if not relations.whole:
-            raise ValueError(f"relations must have all cells of a grid: sums run over balls of it, got {relations!r}")
         check_sizes(clip=clip, heads=heads)
         if heads % 2:
             raise ValueError(f"heads must be even: one half reads content, the other distances, got {heads}")
@@ -122,10 +129,22 @@ class PerformerS2(Performer):
             if not relations.cls or len(shape) != 2:
                 raise ValueError(f"corner needs a CLS token and a grid of two axes, got {relations!r}")
         super().__init__(relations, dim, heads, **options)
-        self.shape, self.clip, self.signed, self.corner = shape, clip, signed or relations.causal, corner
+        self.clip, self.signed, self.corner = clip, signed or relations.causal, corner
         rows = 2 * clip + 1 if signed and not relations.causal else clip + 1
         self.key = nn.Parameter(uniform((dim, self.inner // 2), linear_bound(dim)))
         self.distances = nn.Parameter(torch.randn(rows, self.head_dim))              # w, shared by the heads
+
+    def serves(self, relations: Relations) -> None:
+        """Refuse a table that does not have all cells of a grid too."""
+        grid_of(relations)
+        super().serves(relations)
+        if not relations.whole:
+            raise ValueError(f"relations must have all cells of a grid: sums run over balls of it, got {relations!r}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sides of the grid."""
+        return grid_of(self.relations)
 
     def columns(self, n: int) -> Int[Tensor, "n n"]:
         """Return the row of :meth:`vectors` that each pair reads; −1 for a masked pair."""

@@ -39,6 +39,8 @@ class RotaryTranslution(Attention):
     Label: thm-rotations-absorbed.
     """
 
+    by_relation = ("value",)
+
     def __init__(self, relations: Relations, dim: int, heads: int, *, init: str = "fan_in", base: float = 10000.0,
                  angles: str = "fixed", layout: str = "interleaved", cls_token: str = "free", absolute: bool = False,
                  **options) -> None:

@@ -41,6 +41,11 @@ class Translution(Mixer):
     key: nn.Parameter
     value: nn.Parameter
 
+    @property
+    def by_relation(self) -> tuple[str, ...]:       # type: ignore[override]
+        """The weights with a matrix for every relation."""
+        return tuple(name for name in ("query", "key", "value") if name[0] in self.relative)
+
     def __init__(self, relations: Relations, dim: int, heads: int, *, relative: str = "qkv", init: str = "fan_in",
                  **options) -> None:
         super().__init__(relations, dim, heads, **options)
@@ -103,6 +108,7 @@ class ValueTranslution(Translution):
     """
 
     fixed_options = ("relative",)
+    by_relation = ("value",)
 
     def __init__(self, relations: Relations, dim: int, heads: int, **options) -> None:
         super().__init__(relations, dim, heads, relative="v", **options)

@@ -22,6 +22,7 @@ from translution_lib.models.blocks import (
     joined_options,
     make_blocks,
     mixer_names,
+    resized,
     run_blocks,
 )
 from translution_lib.relations import Relations, offsets
@@ -141,6 +142,22 @@ class GPT(nn.Module):
         if self.position is not None:
             x = x + self.position[: tokens.shape[1]]
         return self.head(self.norm(run_blocks(self.blocks, x, self.config.checkpoint, mask)))
+
+    def resized(self, context: int, *, reach: int | None = None, beyond: str = "clip") -> "GPT":
+        """Return a copy for texts of another length, with all that this model has learnt.
+
+        What it knows by offset or place stays. A new offset starts with the parameters of the longest one that is
+        known, a new place with those of the last; they are parameters of their own, unless a ``reach`` is given.
+
+        Args:
+            context: longest text of the copy, in tokens.
+            reach: number of offsets with parameters of their own; by default as this model has it.
+            beyond: what holds from there on, as in the constructor.
+
+        Raises:
+            ValueError: what the constructor refuses.
+        """
+        return resized(self, context=context, **({} if reach is None else {"reach": reach, "beyond": beyond}))
 
     def step(self, tokens: Int[Tensor, "b m"], memory: Any = None) -> tuple[Float[Tensor, "b m vocabulary"], Any]:
         """Go on with a text: return the rows of :meth:`forward` of these next tokens, and the memory with them.

@@ -1,5 +1,8 @@
 """What a part may change of attention. Source: chapters "The taxonomy theorem" and "Add your own encoding"."""
 
+import copy
+
+import torch
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -36,6 +39,37 @@ class Encoding(nn.Module):
         Raises:
             ValueError: a table or a width that the part cannot serve.
         """
+
+    def entries(self, old: Relations, new: Relations) -> dict[str, tuple[int, Tensor]]:
+        """Return which parameters have an axis of offsets or places: its number, and for each new entry the old one.
+
+        All others stay as they are when a layer goes from one table to another.
+        """
+        return {}
+
+    def resized(self, old: Relations, new: Relations, dim: int, heads: int, head_dim: int) -> "Encoding":
+        """Return a copy that has started with another table, with the parameters of this one.
+
+        Raises:
+            ValueError: a table that the part cannot serve; a parameter that has another shape there and is not among
+                ``entries``.
+        """
+        part, state = copy.deepcopy(self), self.state_dict()
+        for name, (axis, ids) in self.entries(old, new).items():
+            state[name] = state[name].index_select(axis, ids.to(state[name].device))
+        with torch.random.fork_rng(devices=[]):
+            part.start(new, dim, heads, head_dim)
+        for like in [*self.parameters(), *self.buffers()][:1]:
+            part.to(like.device, like.dtype)
+        started = part.state_dict()
+        for name, table in state.items():
+            if table.shape != started[name].shape:
+                raise ValueError(f"{type(self).__name__} must name {name} among its entries: the new table wants the "
+                                 f"shape {tuple(started[name].shape)}, got {tuple(table.shape)}")
+        part.load_state_dict(state)
+        for ours, theirs in zip(part.parameters(), self.parameters(), strict=True):
+            ours.requires_grad_(theirs.requires_grad)
+        return part
 
     def placed(self, x: Float[Tensor, "b n c"], where: Relations) -> Float[Tensor, "b n c"]:
         """Return what queries, keys and values are made of."""

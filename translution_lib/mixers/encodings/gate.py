@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from translution_lib.functional.attention import masked_softmax
 from translution_lib.functional.checks import check_choice
 from translution_lib.mixers.encodings.encoding import Encoding
-from translution_lib.mixers.positional import offset_count, per_pair
+from translution_lib.mixers.positional import offset_vectors, per_pair
 from translution_lib.relations import Relations
 
 FORMS = ("printed", "original")
@@ -58,6 +58,13 @@ class PositionalGate(Encoding):
             with torch.no_grad():
                 self.position_weight[: len(local)] = local.to(self.position_weight)
 
+    def entries(self, old: Relations, new: Relations) -> dict[str, tuple[int, Tensor]]:
+        """A number for every distance of the printed form."""
+        if self.form == "original":
+            return {}
+        known, wanted = (distances(table).unique().sqrt() for table in (old, new))
+        return {"position_weight": (1, (wanted[:, None] - known).abs().argmin(1))}
+
     def offset_scores(self) -> Float[Tensor, "h m"]:
         """Return u·r[δ]: the position score of each head and offset."""
         return self.position_weight @ self.encoding.to(self.position_weight).T
@@ -86,12 +93,16 @@ class PositionalGate(Encoding):
 
 def position_encoding(relations: Relations, form: str) -> Float[Tensor, "m r"]:
     """Return r[δ] of every offset: (‖δ‖², δ) for "original", a unit vector per distinct distance for "printed"."""
-    delta = torch.tensor(relations.labels[: offset_count(relations)], dtype=torch.float64, device="cpu")
-    squares = delta.square().sum(dim=1)
+    squares = distances(relations)
     if form == "original":
-        return torch.cat([squares[:, None], delta], dim=1)
+        return torch.cat([squares[:, None], offset_vectors(relations).double()], dim=1)
     _, which = squares.unique(return_inverse=True)
     return F.one_hot(which).double()
+
+
+def distances(relations: Relations) -> Float[Tensor, "m"]:
+    """Return ‖δ‖² of every offset."""
+    return offset_vectors(relations).double().square().sum(dim=1)
 
 
 def _local_weights(relations: Relations, heads: int, locality: float) -> Float[Tensor, "k r"]:

@@ -13,6 +13,7 @@ from translution_lib.functional.transport import log_attenuation
 from translution_lib.mixers.encodings.encoding import Encoding
 from translution_lib.mixers.positional import offset_count, per_pair
 from translution_lib.relations import Relations
+from translution_lib.resizing import nearest_relations
 from translution_lib.sharing import t5_buckets
 
 BIASES = ("table", "t5", "alibi")
@@ -77,6 +78,10 @@ class ScalarBias(Encoding):
         if self.table is None:
             return -torch.outer(alibi_slopes(self.heads), self.distance).to(self.like)
         return self.table[:, self.bucket.to(self.table.device)] if self.maker == "t5" else self.table
+
+    def entries(self, old: Relations, new: Relations) -> dict[str, tuple[int, Tensor]]:
+        """A column of a learned table for every offset."""
+        return {"table": (1, nearest_relations(old, new)[: offset_count(new)])} if self.maker == "table" else {}
 
     def bias(self, q: Float[Tensor, "b h i d"], where: Relations) -> Float[Tensor, "h i n"]:
         """b[δ]."""

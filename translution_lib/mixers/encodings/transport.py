@@ -4,6 +4,7 @@ Source: the RiemannFormer paper, equations (1)–(22) and its appendix; chapter 
 """
 
 import math
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -78,11 +79,18 @@ class Transport(Encoding):
             raise ValueError(f"relations must have a grid: a transport needs positions, got {relations!r}")
         self.heads, self.head_dim, self.cls = heads, head_dim, int(relations.cls)
         self._places = relations.positions.double() + 1                                 # n a, on the CPU
+        self._mean = self._places.mean(0)
         self._fixed = frequencies(head_dim, self._places.shape[1], self.base)           # a d/2, on the CPU
         if self.transport == "blocks4" and head_dim % 4:
             raise ValueError(f"head_dim must be a multiple of 4 for transport='blocks4', got {head_dim}")
         self.register_buffer("like", torch.empty(0), persistent=False)
         self._add_parameters(max(relations.shape or (1,)))
+
+    def resized(self, old: Relations, new: Relations, dim: int, heads: int, head_dim: int) -> "Transport":
+        """Return a copy for another table; the temperature of a "constant" schedule stays that of this one."""
+        part = cast(Transport, super().resized(old, new, dim, heads, head_dim))
+        part._mean = self._mean
+        return part
 
     def _add_parameters(self, longest: int) -> None:
         d, h, a = self.head_dim, self.heads, self._places.shape[1]
@@ -152,7 +160,7 @@ class Transport(Encoding):
     def exponents(self, places: Float[Tensor, "n a"]) -> Float[Tensor, "n a"]:
         """Return the powers of s of tokens at the given places."""
         if self.schedule == "constant":
-            return self._places.mean(0).expand_as(places)
+            return self._mean.expand_as(places)
         return maps.exponents(places, self.schedule)
 
     def frame(self, places: Float[Tensor, "n a"]) -> maps.Frame:

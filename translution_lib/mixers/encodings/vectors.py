@@ -14,6 +14,7 @@ from translution_lib.functional.checks import check_choice
 from translution_lib.mixers.encodings.encoding import Encoding
 from translution_lib.mixers.positional import along_keys, clipped, offset_count, per_offset, per_pair
 from translution_lib.relations import Relations
+from translution_lib.resizing import nearest_relations
 
 SIDES = ("k", "v", "kv")
 
@@ -48,6 +49,12 @@ class Vectors(Encoding):
         # Small, as the absolute embedding is: a fresh layer is close to self-attention.
         self.key_vector = nn.Parameter(0.02 * torch.randn(size)) if "k" in self.sides else None
         self.value_vector = nn.Parameter(0.02 * torch.randn(size)) if "v" in self.sides else None
+
+    def entries(self, old: Relations, new: Relations) -> dict[str, tuple[int, Tensor]]:
+        """A vector for every offset, as far as they are not clipped."""
+        near = clipped(new, self.clip)
+        ids = nearest_relations(self.near, near)[: offset_count(near)]
+        return {name: (0, ids) for name, table in self._parameters.items() if table is not None}
 
     def changes(self, method: str) -> bool:
         """Without vectors for the values there is nothing to add to them."""
