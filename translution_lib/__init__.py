@@ -31,6 +31,7 @@ from translution_lib.mixers import (
     Rotary,
     RotaryTranslution,
     ScalarBias,
+    SelfAttention,
     Translution,
     Transport,
     ValueTranslution,
@@ -47,6 +48,6 @@ __version__ = "0.1.0"
 __all__ = ["GPT", "MIXERS", "Absolute", "AbsoluteTranslution", "Attention", "BilinearAttention", "Convolution",
            "Encoded", "Encoding", "GeneralTranslution", "LoRTranslution", "Mixer", "NoTranslution",
            "Performer", "PerformerS1", "PerformerS2", "PositionalGate", "Relations", "Rotary",
-           "RotaryTranslution", "ScalarBias", "Translution", "Transport", "ValueTranslution", "Vectors",
-           "ViT", "as_translution", "bucketed", "cost", "definition", "functional", "merge", "offsets",
+           "RotaryTranslution", "ScalarBias", "SelfAttention", "Translution", "Transport", "ValueTranslution",
+           "Vectors", "ViT", "as_translution", "bucketed", "cost", "definition", "functional", "merge", "offsets",
            "pairs", "place_cls", "shared", "translution"]
