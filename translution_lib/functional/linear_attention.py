@@ -48,8 +48,8 @@ def denominators(sums: Tensor) -> Tensor:
     denominator, does not overflow.
     """
     kind = torch.finfo(sums.dtype)
-    least = kind.tiny / kind.eps
-    return torch.where(sums.abs() < least, torch.full_like(sums, least).copysign(sums), sums)
+    least = torch.full_like(sums, kind.tiny / kind.eps)
+    return torch.where(sums.abs() < least, torch.where(sums < 0, -least, least), sums)
 
 
 def linear_attention(fq: Float[Tensor, "b h n m"], fk: Float[Tensor, "b h n m"], v: Float[Tensor, "b h n e"],

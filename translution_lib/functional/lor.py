@@ -13,7 +13,7 @@ from torch import Tensor
 
 from translution_lib.functional.attention import masked_softmax
 from translution_lib.functional.checks import check_choice, check_heads, check_tokens, check_weight
-from translution_lib.functional.grouped import pair_scores, pair_values
+from translution_lib.functional.exported import pair_scores, pair_values
 from translution_lib.functional.masks import shielded
 from translution_lib.functional.translution import (
     gather_weight,

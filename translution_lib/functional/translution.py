@@ -12,7 +12,7 @@ from torch import Tensor
 
 from translution_lib.functional.attention import masked_softmax
 from translution_lib.functional.checks import check_attention, check_heads, check_tokens, check_weight
-from translution_lib.functional.grouped import pair_scores, pair_values
+from translution_lib.functional.exported import pair_scores, pair_values
 from translution_lib.functional.masks import shielded
 from translution_lib.relations import Relations
 
@@ -95,8 +95,8 @@ def translution_values(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"
     """
     check_tokens(x, relations.n)
     check_weight("w_v", w_v, x.shape[2], relations.count)
-    if alpha.ndim != 4 or alpha.shape != (len(x), alpha.shape[1], relations.n, relations.n):
-        raise ValueError(f"alpha must have the shape ({len(x)}, heads, {relations.n}, {relations.n}), "
+    if alpha.ndim != 4 or alpha.shape != (x.shape[0], alpha.shape[1], relations.n, relations.n):
+        raise ValueError(f"alpha must have the shape ({x.shape[0]}, heads, {relations.n}, {relations.n}), "
                          f"got {tuple(alpha.shape)}")
     check_heads(alpha.shape[1], w_v.shape[-1])
     if w_v.ndim == 3:

@@ -143,8 +143,13 @@ class Performer(Attention):
 
     def attended(self, q: Tensor, k: Tensor, v: Tensor, omega: Tensor, complete: bool,
                  keys: Bool[Tensor, "b n"] | None = None) -> Tensor:
-        """Return the mixed values of all heads, b h n d; positive features are never all there, unless keys miss."""
-        if self.features == "positive" and keys is None:
+        """Return the mixed values of all heads, b h n d.
+
+        Positive features are never all there, unless keys miss or a program is exported.
+        """
+        if torch.compiler.is_exporting() and keys is None and not complete:
+            return continued(q, k, v, omega, self.features)[0]
+        if not torch.compiler.is_exporting() and self.features == "positive" and keys is None:
             return (positive_attention if complete else causal_attention)(q, k, v, omega)
         fq, fk = stabilised(q, k, omega, self.features)
         fk = fk if keys is None else fk.masked_fill(~keys[:, None, :, None], 0)

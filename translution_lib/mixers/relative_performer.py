@@ -81,7 +81,7 @@ class PerformerS1(Performer):
         phi = self.positional(where or self.relations_for(x))
         alpha, beta = self.blocks.to(phi)[:, :, None]
         placed = through_blocks(phi, alpha, beta), phi.expand(self.heads, -1, -1)    # h n p
-        q_placed, k_placed = ((p * self.head_dim ** -0.25).to(q.dtype).expand(len(x), -1, -1, -1) for p in placed)
+        q_placed, k_placed = ((p * self.head_dim ** -0.25).to(q.dtype).expand(x.shape[0], -1, -1, -1) for p in placed)
         return torch.cat([q, q_placed], -1), torch.cat([k, k_placed], -1)
 
     step = Performer.step
@@ -202,7 +202,7 @@ class PerformerS2(Performer):
 
     def distance_kernel(self, q: Tensor, w: Tensor, omega: Tensor) -> Tensor:
         """Return ρ of the distance heads, b h/2 n r, up to a factor for each query, which the denominator takes out."""
-        if self.features == "positive":
+        if self.features == "positive" and not torch.compiler.is_exporting():
             return positive_kernel(q, w, omega)
         fq, fw = stabilised(q, w, omega, self.features)
         return fq @ fw.mT
@@ -260,7 +260,10 @@ class PerformerS2(Performer):
         return self.output(rearrange(mixed.to(v.dtype), "b h n d -> b n (h d)")), (state, values)
 
     def sums_by_distance(self, rho: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Return Σ_j ρ_ij v_j and Σ_j ρ_ij in linear time."""
+        """Return Σ_j ρ_ij v_j and Σ_j ρ_ij in linear time; an exported program, of any batch, forms the pairs."""
+        if torch.compiler.is_exporting():
+            pairs = kernel_per_pair(rho, self.columns(v.shape[2]))
+            return pairs @ v, pairs.sum(-1)
         relations = self.relations.for_length(v.shape[2])
         if self.signed:
             return line_sum(rho, v, causal=relations.causal, cls=relations.cls)

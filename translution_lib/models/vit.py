@@ -216,7 +216,7 @@ class ViT(nn.Module):
         _, u, v = c.patch
         x = self.patches(rearrange(images, "b ch (y u) (x v) -> b (y x) (u v ch)", u=u, v=v))
         if self.cls is not None:
-            x = torch.cat([self.cls.to(x.dtype).expand(len(x), 1, -1), x], dim=1)
+            x = torch.cat([self.cls.to(x.dtype).expand(x.shape[0], 1, -1), x], dim=1)
         return x if self.position is None else x + self.position.to(x.device)
 
     def forward(self, images: Float[Tensor, "b ch height width"],
