@@ -49,7 +49,9 @@ def denominators(sums: Tensor) -> Tensor:
     """
     kind = torch.finfo(sums.dtype)
     least = torch.full_like(sums, kind.tiny / kind.eps)
-    return torch.where(sums.abs() < least, torch.where(sums < 0, -least, least), sums)
+    # ONNX has no operator for the sign of a zero.
+    signed = torch.where(sums < 0, -least, least) if torch.compiler.is_exporting() else least.copysign(sums)
+    return torch.where(sums.abs() < least, signed, sums)
 
 
 def linear_attention(fq: Float[Tensor, "b h n m"], fk: Float[Tensor, "b h n m"], v: Float[Tensor, "b h n e"],
