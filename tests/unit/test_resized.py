@@ -56,7 +56,7 @@ def changed(layer):
     return layer
 
 
-@pytest.mark.parametrize(("name", "options"), EVERY)
+@pytest.mark.parametrize(("name", "options"), [*EVERY, ("riemann", {"schedule": "constant"})])
 @torch.no_grad()
 def test_a_resized_layer_is_the_layer_on_the_tokens_that_both_have(name, options):
     for kind, (small, big) in SIZES.items():
@@ -117,6 +117,12 @@ def test_new_offsets_are_the_nearest_known(old, new, cls):
     assert torch.equal(layer.resized(big).key, expected)
     layer = build("scalar-bias", small)
     assert torch.equal(layer.resized(big).table, torch.stack(by_hand(known, big.labels[:k], layer.table.T), 1))
+
+
+def test_a_coarser_table_takes_the_shortest_offset_of_each_relation():
+    full = offsets((4, 5), cls=True)
+    for coarse in (offsets((4, 5), cls=True, clip=1), bucketed(full, 2), bucketed(full, 4, by="radius")):
+        assert [full.labels[r] for r in nearest_relations(full, coarse)] == [*coarse.labels]
 
 
 def test_tokens_and_relations_without_offsets():

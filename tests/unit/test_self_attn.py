@@ -61,6 +61,19 @@ def test_self_attention_is_torchs_own(masks, norm_first, batch_first):
                 torch.testing.assert_close(b, a)
 
 
+@pytest.mark.parametrize("given", [{"key_padding_mask": PADDED}, {"attn_mask": SPARSE[1]}, {"attn_mask": CAUSAL},
+                                   {"attn_mask": SPARSE.repeat_interleave(HEADS, 0), "key_padding_mask": PADDED}])
+@torch.no_grad()
+def test_the_call_is_that_of_multihead_attention(given):
+    """Masks as they come, of booleans too; torch gives NaN where nothing may be read, the mixer zero."""
+    theirs, ours = (layer.self_attn for layer in torch_and_ours(batch_first=True))
+    x = torch.randn(2, N, DIM, dtype=F64)
+    a, b = theirs(x, x, x, need_weights=False, **given)[0], ours(x, x, x, **given)[0]
+    known = ~PADDED & a.isfinite().all(-1)
+    torch.testing.assert_close(b[known], a[known])
+    assert known.sum() > N
+
+
 @pytest.mark.parametrize(("name", "options"), EVERY)
 @torch.no_grad()
 def test_every_mixer_takes_the_place_of_self_attn(name, options):
