@@ -132,7 +132,7 @@ class Mixer(nn.Module):
         return self._run(x) if mask is None and table is None else apart(self._run, x, table, mask)
 
     def step(self, x: Float[Tensor, "b m c"], memory: Any = None) -> tuple[Float[Tensor, "b m c"], Any]:
-        """Go on with a text: mix the tokens x that follow those in a memory.
+        """Go on with a text: mix the tokens x, finite ones, that follow those in a memory.
 
         Over a causal table no token reads a later one, so that what is known of the tokens before stays. Here it is
         their inputs, and all rows are computed again: right for every layer, and slow. A layer that can do with the new
