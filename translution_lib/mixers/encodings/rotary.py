@@ -74,17 +74,20 @@ class Rotary(Encoding):
         """Angles θ per axis and pair, the fixed table (a, d/2) in float64 or the learned ones, (h, a, d/2)."""
         return self._fixed if self.theta is None else self.theta
 
-    def waves(self, where: Relations) -> tuple[Tensor, Tensor]:
-        """Return cosine and sine of the queries' angles, (n, d/2), or (h, n, d/2) where they are learned."""
+    def waves(self, n: int, first: int = 0) -> tuple[Tensor, Tensor]:
+        """Return cosine and sine of the angles of the first n tokens, from one of them on.
+
+        They have the shape (n, d/2), or (h, n, d/2) where angles are learned.
+        """
         if self.theta is None:
-            return self.cos[where.first: where.n], self.sin[where.first: where.n]
-        phase = phases(self._positions[where.first: where.n], self.theta)
+            return self.cos[first:n], self.sin[first:n]
+        phase = phases(self._positions[first:n], self.theta)
         return phase.cos(), phase.sin()
 
     def queries_keys(self, q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"],
                      where: Relations) -> tuple[Tensor, Tensor]:
         """Return q_i R(p_i) and k_j R(p_j), with what a free CLS needs."""
-        cos, sin = self.waves(where)
+        cos, sin = self.waves(where.n, where.first)
         q_turned, k_turned = turn(q, cos, sin, self.layout), turn(k, cos, sin, self.layout)
         if not where.cls or self.cls_token == "origin":
             return q_turned, k_turned
