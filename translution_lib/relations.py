@@ -6,11 +6,12 @@ offset. Source: chapter "Relations"; the Translution paper, sections 3.3, 3.4, 4
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count, product
 from numbers import Integral
+from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
@@ -25,9 +26,33 @@ INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 CLS_LABELS = ("cls", "cls←image", "image←cls")
 
 
+class Copies(dict):
+    """What tables have become, made once for each device and type; it is neither copied nor saved with them."""
+
+    def __reduce__(self) -> tuple:
+        """Return an empty one."""
+        return Copies, ()
+
+    def once(self, key: tuple, make: Callable[[], Any]) -> Any:
+        """Return what is kept under a key, or make it; what an export traces is no table and does not stay."""
+        if key in self:
+            return self[key]
+        if torch.compiler.is_exporting():
+            return make()
+        if torch.compiler.is_compiling():
+            self[key] = make()
+        else:
+            with torch.inference_mode(False):       # gradients may meet it later
+                self[key] = make()
+        return self[key]
+
+
 @dataclass(frozen=True, eq=False)
 class Relations:
     """A table of relation ids for the ordered pairs of n tokens.
+
+    The tables stay on the CPU, whatever becomes of the layers that read them: a cast, or a device without storage,
+    spoils none. What a layer reads elsewhere is copied there when it is first read, once for all layers.
 
     Attributes:
         index: ids, shape (n, n); row = query i, column = key j; -1 where i may not attend to j. A table of some rows
@@ -55,7 +80,7 @@ class Relations:
     cls: bool = False
     causal: bool = False
     positions: Int[Tensor, "m d"] | None = None
-    _cache: dict = field(default_factory=dict, repr=False)
+    _cache: Copies = field(default_factory=Copies, repr=False)
     mask: Bool[Tensor, "i n"] = field(init=False, repr=False)
     complete: bool = field(init=False, repr=False)
     all_past: bool = field(init=False, repr=False)
@@ -178,6 +203,7 @@ class Relations:
             if kept is not None:
                 kept._cache.clear()             # what it remembers refers to it, and would wait for the collector
             kept = self._cache["prefix"] = self._prefix(n)
+            kept._cache.update({key: t[:n, :n] for key, t in self._cache.items() if key[0] in ("index", "mask")})
         return kept
 
     def rows(self, first: int, n: int) -> "Relations":
@@ -196,6 +222,7 @@ class Relations:
         kept = self._cache.get("rows")
         if kept is None or (kept.first, kept.n) != (first, n):
             kept = self._cache["rows"] = self._rows(first, n)
+            kept._cache.update({key: t[first:n, :n] for key, t in self._cache.items() if key[0] in ("index", "mask")})
         return kept
 
     def _rows(self, first: int, n: int) -> "Relations":
@@ -203,7 +230,7 @@ class Relations:
         index, part = self.index[first:n, :n], object.__new__(Relations)
         mask, places = index != MASKED, None if self.positions is None else self.positions[:n]
         part.__setstate__({"index": index, "count": self.count, "labels": self.labels, "shape": self.shape,
-                           "cls": False, "causal": True, "positions": places, "_cache": {}, "mask": mask,
+                           "cls": False, "causal": True, "positions": places, "_cache": Copies(), "mask": mask,
                            "complete": bool(mask.all()), "all_past": False})
         return part
 
@@ -247,11 +274,12 @@ class Relations:
         """Return the mask on a device, or None where every pair may attend."""
         return None if self.complete else self.mask_on(device)
 
-    def _remember(self, key: tuple, make):
-        found = self._cache.get(key)
-        if found is None:
-            found = self._cache[key] = make()
-        return found
+    def on(self, name: tuple, make: Callable[[], Tensor], like: Tensor) -> Tensor:
+        """Return a table that follows from these relations, with the device and type of a tensor; the copy is kept."""
+        return self._remember((*name, str(like.device), like.dtype), lambda: make().to(like))
+
+    def _remember(self, key: tuple, make: Callable[[], Any]) -> Any:
+        return self._cache.once(key, make)
 
 
 def offsets(shape: int | Sequence[int], *, cls: bool = False, causal: bool = False, window: int | None = None,
@@ -288,7 +316,7 @@ def every_offset(relations: Relations) -> Relations:
     if relations.positions is None or relations.shape is None:
         raise ValueError(f"relations must have a grid, got {relations!r}")
     full = _offsets_at(relations.positions, relations.shape, relations.cls, relations.causal)
-    return replace(full, index=full.index.masked_fill(~relations.mask, MASKED), _cache={})
+    return replace(full, index=full.index.masked_fill(~relations.mask, MASKED), _cache=Copies())
 
 
 def _offsets_at(places: Tensor, sides: tuple[int, ...], cls: bool, causal: bool, window: int | None = None,

@@ -42,6 +42,8 @@ def options(draw, names=tuple(ATTENTION)) -> dict:
              "angles": draw(st.sampled_from(["fixed", "learned"])), "functions": draw(st.integers(1, 3)),
              "cls_token": draw(st.sampled_from(["free", "origin"])), "hidden": draw(st.integers(1, 3)),
              "kernel": draw(st.sampled_from(["mlp", "radial", "axes", "table"])), "centres": draw(st.integers(1, 3))}
+    if drawn["shared"] and drawn["relative"] != "qkv" and "general-translution" not in names:
+        drawn["qkv_bias"] = draw(st.booleans())
     known = {key for name in names for key in options_of(name)}
     return {key: value for key, value in drawn.items() if key in known}
 

@@ -21,7 +21,7 @@ class AllTokensNormalised(ViT):
 
 
 def attention(self, x):
-    q, k, v = (rearrange(x @ w, "b n (h d) -> b h n d", h=self.heads) for w in (self.query, self.key, self.value))
+    q, k, v = (rearrange(x @ w, "b n (h d) -> b h n d", h=self.heads) for w in self.matrices)
     alpha = (q @ k.mT / math.sqrt(self.head_dim)).softmax(-1)
     return rearrange(alpha @ v, "b h n d -> b n (h d)")
 
@@ -33,7 +33,7 @@ def low_rank(self, x):
                          h=self.heads) for side, low, core in zip(sides, self.low, self.cores, strict=True))
     wide = [rearrange(x @ w, "b n (h d) -> b h n d", h=self.heads) for w in self.shared]
     alpha = (((q * k).sum(-1) + wide[0] @ wide[1].mT) / math.sqrt(self.head_dim)).softmax(-1)
-    small = rearrange((alpha[..., None] * v).sum(3), "b h i d -> b i (h d)") @ self.value_up
+    small = rearrange((alpha[..., None] * v).sum(3), "b h i d -> b i (h d)") @ self.up
     return rearrange(alpha @ wide[2], "b h n d -> b n (h d)") + small
 
 
@@ -41,7 +41,7 @@ def pair_products(self, x):
     """Eq. (1) with the dot products and the weighted sums of every pair written as matrix products."""
     sides = (x[:, :, None, None], x[:, None, :, None], x[:, None, :, None])
     vectors = [(side @ gather_weight(w, self.relations)).squeeze(-2)
-               for side, w in zip(sides, (self.query, self.key, self.value), strict=True)]
+               for side, w in zip(sides, self.matrices, strict=True)]
     q, k, v = (rearrange(y, "b i j (h d) -> b h i j d", h=self.heads) for y in vectors)
     alpha = ((q[..., None, :] @ k[..., None]).flatten(-3) / math.sqrt(self.head_dim)).softmax(-1)
     return rearrange((alpha[..., None, :] @ v).squeeze(-2), "b h i d -> b i (h d)")

@@ -66,7 +66,7 @@ def test_clipped_offsets_are_the_last_known_one():
     made = model("scalar-bias")
     layer, longer = made.blocks[0].mixer, lengthened(made, 2 * L, "clip").blocks[0].mixer
     x = torch.randn(1, 2 * L, 8, dtype=torch.float64)
-    q, k = (torch.stack((x[0] @ w).split(4, -1)) for w in (layer.query, layer.key))
+    q, k = (torch.stack((x[0] @ w).split(4, -1)) for w in layer.matrices[:2])
     delta = (torch.arange(2 * L)[:, None] - torch.arange(2 * L)).clamp(0, L - 1)
     by_hand = q @ k.mT / 2 + layer.table[:, delta]
     mask = torch.ones(2 * L, 2 * L, dtype=torch.bool).tril()

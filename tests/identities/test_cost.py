@@ -54,7 +54,7 @@ def run(rel, c, heads, d, mixer, **options):
     class Pairs(torch.nn.Module):
         def forward(self, x):
             for side, w in zip((x[:, :, None, None], x[:, None, :, None], x[:, None, :, None]),
-                               (layer.query, layer.key, layer.value), strict=True):
+                               layer.matrices, strict=True):
                 side @ gather_weight(w, rel)
             query @ key, alpha @ value
             layer.output(torch.zeros(1, n, e))

@@ -143,7 +143,7 @@ def test_every_kind_of_layer_runs_its_equation_and_none_is_self_attention(relati
     with definition():
         literal = layer(x)
     assert_close(layer(x), literal)
-    assert [w.ndim == 3 for w in (layer.query, layer.key, layer.value)] == [u in relative for u in "qkv"]
+    assert [w.ndim == 3 for w in layer.matrices] == [u in relative for u in "qkv"]
     if not relative:
         plain = Attention(relations, 6, 2)
         plain.load_state_dict(layer.state_dict())

@@ -58,7 +58,7 @@ def test_the_last_layer_shows_the_row_of_cls(kind, mixer, side, depth, seed):
     last = model.blocks[-1].mixer
     shown = torch.zeros(last.value.shape[0], dtype=torch.bool)
     shown[row] = True
-    relative = [w for w in (last.query, last.key, last.value) if w.ndim == 3]
+    relative = [w for w in last.matrices if w.ndim == 3]
     with torch.no_grad():
         for w in relative:
             w[~shown] = torch.randn_like(w[~shown])
@@ -83,7 +83,7 @@ def test_a_bag_of_patches(side, depth, seed):
     for model in (vit("free", side, 2), vit("placed", side, 1), vit("transformer", side, 1)):
         with torch.no_grad():
             for block in model.blocks:
-                block.mixer.value.normal_()
+                block.mixer.matrices.value.normal_()
         assert not torch.allclose(model(rolled), model(images), atol=1e-6)
 
 

@@ -94,7 +94,7 @@ def test_the_bias_of_strategy_1(seed, shape, heads, scales):
     torch.manual_seed(seed)
     layer = PerformerS1(offsets(shape), heads * 4, heads, length_scales=scales)
     x = normal(seed, 1, layer.relations.n, layer.dim)
-    q, k = ((x @ w)[0].unflatten(-1, (heads, 4)) for w in (layer.query, layer.key))
+    q, k = ((x @ w)[0].unflatten(-1, (heads, 4)) for w in layer.matrices[:2])
     p = layer.relations.positions.double()
     phase = ((p[:, None] - p)[..., None] * layer.scales).flatten(2)
     alpha, beta = layer.blocks

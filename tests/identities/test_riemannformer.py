@@ -159,7 +159,7 @@ def test_at_scale_one_it_is_rope(seed, sides, cls):
     forth = same_weights(made, MIXERS["rotary"](rel, 5, 2, head_dim=4, angles="learned"))
     with torch.no_grad():
         back.theta.neg_()
-        for weight in (forth.query, forth.key):
+        for weight in forth.matrices[:2]:
             weight[:, 1::2] *= -1
     assert_close(back(x), made(x))
     assert_close(forth(x), made(x))
@@ -326,7 +326,7 @@ def test_focusing_after_the_softmax_is_a_gated_bias(seed, sides, cls):
     rel = offsets(sides, cls=cls)
     after, x = layer(seed, rel, focus="after", output=True), normal(seed, 2, rel.n, 5)
     before = same_weights(after, MIXERS["riemann"](rel, 5, 2, head_dim=4, focus="before"))
-    α, v = after.weights(x), (x @ after.value).unflatten(-1, (2, 4)).transpose(1, 2)
+    α, v = after.weights(x), (x @ after.matrices.value).unflatten(-1, (2, 4)).transpose(1, 2)
     p = torch.nn.functional.pad(rel.positions.double(), (0, 0, int(cls), 0))
     square = (p[:, None] - p).square().sum(-1)
     if cls:
@@ -349,12 +349,12 @@ def test_focusing_is_value_only_translution_or_a_scalar_bias(seed, c, sides):
     after = layer(seed, rel, focus="after", metric=None)
     made, λ = as_translution(after), after.offset_focus(torch.tensor(rel.labels).double()).exp()         # h r
     assert_close(made(x), after(x))
-    expected = (λ.T[:, None, :, None] * after.value.unflatten(-1, (2, 4))).flatten(-2)
+    expected = (λ.T[:, None, :, None] * after.matrices.value.unflatten(-1, (2, 4))).flatten(-2)
     assert_close(made.translution.value, expected)
     still = layer(seed, rel, focus="after", metric=None, angles="learned")
     with torch.no_grad():
         still.theta.zero_()
-    query = as_translution(still).translution.query                        # value-only: one matrix for all offsets
+    query = as_translution(still).translution.matrices.query                  # value-only: one matrix for all offsets
     assert_close(query, query[:1].expand_as(query))
     before = layer(seed, rel, focus="before", metric=None, angles="learned")
     with torch.no_grad():

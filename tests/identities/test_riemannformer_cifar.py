@@ -52,7 +52,7 @@ def test_one_equation_for_all_rows(side, seed, turns, metric, focus):
             if p is not None:
                 p += 0.5 * torch.randn_like(p)
     x, places, theta = torch.randn(1, grid.n, 8), grid.positions.double() + 1, frequencies(8, 2)
-    q, k, v = (x[0] @ w for w in (layer.query, layer.key, layer.value))
+    q, k, v = (x[0] @ w for w in layer.matrices)
     s = layer.learnt()["s"][0] if metric else torch.ones(2)
     a, window = torch.zeros(grid.n, grid.n), torch.ones(grid.n, grid.n)
     for m in range(grid.n):
@@ -77,7 +77,7 @@ def test_a_bias_belongs_to_the_place_of_the_query_minus_that_of_the_key(side, en
     labels = torch.tensor(grid.labels)
     with torch.no_grad():
         layer.table.zero_()[0, entry % len(labels)] = 2.0
-    q, k, v = (x[0] @ w for w in (layer.query, layer.key, layer.value))
+    q, k, v = (x[0] @ w for w in layer.matrices)
     there = (grid.positions[:, None] - grid.positions == labels[entry % len(labels)]).all(-1)
     assert_close(layer(x)[0], (q @ k.T / math.sqrt(8) + 2 * there).softmax(1) @ v)
 
@@ -154,10 +154,10 @@ def test_a_temperature_without_place_is_rotary_attention(side, seed):
     with torch.no_grad():
         warm.scale += torch.randn_like(warm.scale)
         state = {name: t.clone() for name, t in warm.state_dict().items() if "scale" not in name}
-        state["query"] *= (warm.learnt()["s"] ** ((side + 1) / 2)).repeat_interleave(4, 1).flatten()
+        state["query.weight"] *= (warm.learnt()["s"] ** ((side + 1) / 2)).repeat_interleave(4, 1).view(-1, 1)
         free.load_state_dict({**state, "encodings.0.scale": torch.zeros(2, 2)})
-        sign = torch.tensor([1.0, -1]).repeat(8)
-        rope.load_state_dict({**state, "query": state["query"] * sign, "key": state["key"] * sign})
+        sign = torch.tensor([1.0, -1]).repeat(8)[:, None]
+        rope.load_state_dict(state | {f"{name}.weight": state[f"{name}.weight"] * sign for name in ("query", "key")})
     assert_close(warm(x), rope(x))
     assert_close(free(x), rope(x))
 

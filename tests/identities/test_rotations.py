@@ -252,8 +252,8 @@ def test_layouts_differ_by_a_permutation(case, seed):
                   angles="fixed" if made.theta is None else "learned")
     twin.load_state_dict(made.state_dict())
     with torch.no_grad():
-        for name in ("query", "key"):
-            getattr(twin, name).copy_(getattr(made, name).unflatten(-1, (made.heads, d))[..., π].flatten(-2))
+        for there, here in zip(twin.matrices[:2], made.matrices[:2], strict=True):
+            there.copy_(here.unflatten(-1, (made.heads, d))[..., π].flatten(-2))
     assert_close(twin(x), made(x))
 
 
@@ -305,10 +305,11 @@ def test_an_unturned_cls_stands_at_zero_and_a_free_one_nowhere(seed, axes, τ):
 def test_rotary_attention_is_a_translution_layer(case):
     made, x = case
     δ = offset_of_relation(made.relations)
-    y = functional.translution(x, turned(made, made.query, δ), made.key, made.value, made.relations, made.heads)
+    w_q, w_k, w_v = made.matrices
+    y = functional.translution(x, turned(made, w_q, δ), w_k, w_v, made.relations, made.heads)
     assert_close(made.output(y), made(x))
-    q, k = turned(made, made.query, δ / 2), turned(made, made.key, -δ / 2)
-    assert_close(made.output(functional.translution(x, q, k, made.value, made.relations, made.heads)), made(x))
+    q, k = turned(made, w_q, δ / 2), turned(made, w_k, -δ / 2)
+    assert_close(made.output(functional.translution(x, q, k, w_v, made.relations, made.heads)), made(x))
 
 
 @pytest.mark.identity("thm-rotations-absorbed")
@@ -333,7 +334,8 @@ def test_rotating_relative_queries_or_keys_changes_names_only(seed, n, pairs, si
 def test_rotary_values_stay_where_they_are(case):
     made, x = case
     δ = offset_of_relation(made.relations)
-    y = functional.translution(x, turned(made, made.query, δ), made.key, made.value, made.relations, made.heads)
+    w_q, w_k, w_v = made.matrices
+    y = functional.translution(x, turned(made, w_q, δ), w_k, w_v, made.relations, made.heads)
     assert_close(made.output(y), made(x))
 
 
@@ -357,7 +359,7 @@ def test_position_alone_is_silent_and_values_keep_their_direction(case, seed):
     single, j = torch.zeros_like(x), seed % n
     single[:, j] = x[:, j]
     out = made.values(made.weights(single), single).unflatten(-1, (made.heads, -1))          # b n h d
-    v = (x[:, j] @ made.value).unflatten(-1, (made.heads, -1))                               # b h d
+    v = (x[:, j] @ made.matrices.value).unflatten(-1, (made.heads, -1))                      # b h d
     assert_close(out, made.weights(single)[..., j].transpose(1, 2)[..., None] * v[:, None])
     plain = Attention(made.relations, 5, made.heads, head_dim=made.head_dim)
     assert_close(plain.weights(0 * x), made.weights(0 * x))

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,7 +48,7 @@ def by_pairs(layer, table):
 def test_the_bias_is_added_to_the_score(shape, cls, heads, d):
     layer = layer_of(MIXERS["scalar-bias"], offsets(shape, cls=cls), heads, d)
     x = randn(2, layer.relations.n, layer.dim)
-    q, k, v = (rearrange(x @ w, "b n (h d) -> b h n d", h=heads) for w in (layer.query, layer.key, layer.value))
+    q, k, v = (rearrange(x @ w, "b n (h d) -> b h n d", h=heads) for w in layer.matrices)
     a = q @ k.mT / math.sqrt(d) + by_pairs(layer, layer.table)
     expected = layer.output(rearrange(a.softmax(-1) @ v, "b h n d -> b n (h d)"))
     assert_close(layer(x), expected)
@@ -204,8 +205,10 @@ def test_two_heads_make_a_gate_and_one_does_not(shape, heads, d, form):
     pair = MIXERS["scalar-bias"](layer.relations, layer.dim, 2 * heads, head_dim=d).double()
     share, scores = torch.sigmoid(layer.gate).repeat_interleave(d), layer.offset_scores()
     with torch.no_grad():
-        pair.query[:] = torch.cat([layer.query, torch.zeros_like(layer.query)], 1)
-        pair.key[:], pair.value[:] = layer.key.repeat(1, 2), layer.value.repeat(1, 2)
+        w_q, w_k, w_v = layer.matrices
+        for wide, one in zip(pair.matrices, (F.pad(w_q, (0, w_q.shape[1])), *(w.repeat(1, 2) for w in (w_k, w_v))),
+                             strict=True):
+            wide[:] = one
         pair.table[:] = torch.cat([torch.zeros_like(scores), scores])
         pair.output.weight[:] = torch.cat([layer.output.weight * (1 - share), layer.output.weight * share], 1)
         pair.output.bias[:] = layer.output.bias

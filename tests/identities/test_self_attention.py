@@ -23,7 +23,7 @@ def randn(*shape):
 
 def layer_of(n, heads, head_dim, *, causal=False, **options):
     layer = MIXERS["self-attention"](shared(n, causal=causal), heads * head_dim, heads, **options).double()
-    for weight in (layer.query, layer.key, layer.value):
+    for weight in layer.matrices:
         torch.nn.init.normal_(weight)
     return layer
 
@@ -53,7 +53,7 @@ def test_every_form_is_the_equation(n, c, d, e):
 @given(n=TOKENS, d=DIM)
 def test_the_layer_is_the_equation(n, d):
     layer, f = layer_of(n, 1, d, output=False), randn(2, n, d)
-    weights = [weight.detach() for weight in (layer.query, layer.key, layer.value)]
+    weights = [weight.detach() for weight in layer.matrices]
     expected = torch.stack([by_loops(one, *weights) for one in f])
     assert_close(layer(f), expected)
     with definition():
@@ -90,7 +90,8 @@ def test_the_variance_of_a_dot_product_is_exactly_d(d, p):
 def test_the_layer_scales_its_scores_to_unit_variance():
     for d in (2, 32):
         layer = Attention(shared(6), d, 1).double()
-        layer.query.data, layer.key.data = (torch.eye(d, dtype=torch.float64) for _ in range(2))
+        for weight in layer.matrices[:2]:
+            weight.data.copy_(torch.eye(d))
         scores = layer.scores(randn(4000, 6, d))[:, 0]
         pairs = scores[:, ~torch.eye(6, dtype=torch.bool)]                            # i ≠ j: independent
         assert pairs.var().item() == pytest.approx(1, rel=0.05)
@@ -103,7 +104,8 @@ def test_the_score_is_a_homogeneous_bilinear_form(n, heads, d, t):
     a = layer.scores(x)[0]                                                            # h n n
     for h in range(heads):
         part = slice(h * d, (h + 1) * d)
-        form = layer.query[:, part] @ layer.key[:, part].T / math.sqrt(d)
+        w_q, w_k = (w[:, part] for w in layer.matrices[:2])
+        form = w_q @ w_k.T / math.sqrt(d)
         assert_close(a[h], x[0] @ form @ x[0].T)
     assert_close(layer.scores(t * x)[0], t**2 * a)
     x[0, n // 2] = 0
@@ -115,16 +117,17 @@ def test_the_score_is_a_homogeneous_bilinear_form(n, heads, d, t):
 def test_rank_and_gauge(c, d):
     d = min(c, d)
     layer = Attention(shared(4), c, 1, head_dim=d).double()
-    form = layer.query @ layer.key.T / math.sqrt(d)
+    w_q, w_k, _ = (w.data for w in layer.matrices)
+    form = w_q @ w_k.T / math.sqrt(d)
     assert torch.linalg.matrix_rank(form) <= d
     x = randn(1, 4, c)
     before = layer.weights(x)
     turn = torch.linalg.qr(randn(d, d))[0] * (0.5 + torch.rand(d, dtype=torch.float64))
-    layer.query.data, layer.key.data = layer.query @ turn, layer.key @ torch.linalg.inv(turn).T
+    w_q.copy_(w_q @ turn), w_k.copy_(w_k @ torch.linalg.inv(turn).T)
     assert_close(layer.weights(x), before)
     target = randn(c, d) @ randn(d, c)                                                # any form of rank d
     u, s, vh = torch.linalg.svd(target)
-    layer.query.data, layer.key.data = math.sqrt(d) * u[:, :d] * s[:d], vh[:d].T.contiguous()
+    w_q.copy_(math.sqrt(d) * u[:, :d] * s[:d]), w_k.copy_(vh[:d].T)
     assert_close(layer.scores(x)[0, 0], x[0] @ target @ x[0].T)
 
 
@@ -147,7 +150,7 @@ def test_the_layer_is_a_sum_over_heads(n, heads, d):
     alpha, total = layer.weights(x), layer.output.bias.expand(2, n, -1)
     for m in range(heads):
         part = slice(m * d, (m + 1) * d)
-        total = total + alpha[:, m] @ x @ layer.value[:, part] @ layer.output.weight[:, part].T
+        total = total + alpha[:, m] @ x @ layer.matrices.value[:, part] @ layer.output.weight[:, part].T
     assert_close(layer(x), total)
 
 
@@ -213,7 +216,8 @@ def test_an_absolute_embedding_makes_four_terms(n, heads, d):
     a = layer.scores(x)[0]
     for h in range(heads):
         part = slice(h * d, (h + 1) * d)
-        form = layer.query[:, part] @ layer.key[:, part].T / math.sqrt(d)
+        w_q, w_k = (w[:, part] for w in layer.matrices[:2])
+        form = w_q @ w_k.T / math.sqrt(d)
         assert_close(a[h], sum(left @ form @ right.T for left, right in product((x[0], layer.position), repeat=2)))
 
 

@@ -28,11 +28,14 @@ def tables(draw):
 
 
 def put(layer, **given_tables):
-    """Fill a layer in float64: the named parameters as given, all others at random."""
+    """Fill a layer in float64: the named parameters as given, a map's as a matrix, all others at random."""
     layer = layer.to(F64)
     with torch.no_grad():
         for name, p in layer.named_parameters():
-            p.copy_(given_tables.get(name.removeprefix("encodings.0."), torch.randn_like(p)))
+            name = name.removeprefix("encodings.0.")
+            if name.endswith(".weight") and name != "output.weight":
+                name, p = name.removesuffix(".weight"), p.T
+            p.copy_(given_tables.get(name, torch.randn_like(p)))
     return layer
 
 
@@ -141,7 +144,7 @@ def test_near_zero_translution_is_a_convolution(shape, heads, seed):
     rel, g = offsets(shape), rows(1, math.prod(shape), 3)
     layer = put(Translution(rel, 3, heads, head_dim=2))
     layer.output.bias.data.zero_()
-    B = (layer.value.detach() @ layer.output.weight.detach().T).view(*(2 * s - 1 for s in shape), 3, 3)
+    B = (layer.matrices.value.detach() @ layer.output.weight.detach().T).view(*(2 * s - 1 for s in shape), 3, 3)
     kernel = B.flip(tuple(range(len(shape)))) / rel.n                               # K_κ = Σ_h B_{−κ} / N
     close(torch.einsum("jc,ijce->ie", g[0], response(layer, rel.n, 3)), convolution(g, kernel, shape)[0])
 
@@ -165,7 +168,7 @@ def test_the_inclusions(name, rel, heads, seed):
     same = as_translution(layer)
     inner, z = same.translution, same.with_constant(x)
     q, k, v = (w if w.ndim == 3 else w.expand(inner.relations.count, -1, -1) for w in
-               (inner.query, inner.key, inner.value))
+               inner.matrices)
     at = inner.relations.index.clamp(min=0)
     q, k, v = (torch.einsum("bnc,ince->bine" if right else "bic,ince->bine", z, w[at]).unflatten(-1, (heads, -1))
                for w, right in ((q, False), (k, True), (v, True)))
@@ -370,8 +373,9 @@ def test_lor_holds_a_rotation_in_half_the_channels(shape, planes, seed):
         Q[:, 2 * m, m], Q[:, 2 * m + 1, m] = 2 * half[:, m].sin(), 2 * half[:, m].cos()
         K[:, 2 * m, m], K[:, 2 * m + 1, m] = -half[:, m].sin(), half[:, m].cos()
     P = torch.diag(torch.tensor([1.0, -1.0] * planes, dtype=F64))
-    lor = put(LoRTranslution(rel, 3, 1, relative_dim=(d, planes), head_dim=d), query=rotary.query @ P, key=rotary.key,
-              value=rotary.value, query_low=rotary.query, key_low=rotary.key, query_core=Q, key_core=K,
+    w_q, w_k, w_v = rotary.matrices
+    lor = put(LoRTranslution(rel, 3, 1, relative_dim=(d, planes), head_dim=d), query=w_q @ P, key=w_k,
+              value=w_v, query_low=w_q, key_low=w_k, query_core=Q, key_core=K,
               value_core=torch.zeros(rel.count, d, planes, dtype=F64))
     lor.output.load_state_dict(rotary.output.state_dict())
     x = rows(2, rel.n, 3)

@@ -46,7 +46,7 @@ def test_every_form_is_the_equation(shape, c, heads, d, cls):
     out = torch.zeros(rel.n, heads * d, dtype=F64)
     for h in range(heads):
         s = slice(h * d, (h + 1) * d)
-        q, k, v = (x[0] @ w[:, s] for w in (layer.query, layer.key, layer.value))
+        q, k, v = (x[0] @ w[:, s] for w in layer.matrices)
         for i in range(rel.n):
             r, r_v = (torch.stack([vector(t[:, s], rel, i, j) for j in range(rel.n)])
                       for t in (layer.key_vector, layer.value_vector))
@@ -67,7 +67,7 @@ def test_the_value_side_is_a_sum_per_offset(shape, clip):
             sums[i, index[i, j]] += alpha[i, j]
     if clip is None:
         assert ((sums > 0).sum(1) == rel.n).all()
-    assert_close(layer.mix(x)[0], alpha @ (x[0] @ layer.value) + sums @ layer.value_vector)
+    assert_close(layer.mix(x)[0], alpha @ (x[0] @ layer.matrices.value) + sums @ layer.value_vector)
 
 
 @pytest.mark.identity("eq-vectors-clip")
@@ -90,12 +90,12 @@ def test_a_clipped_layer_is_a_tied_layer(shape, k, cls):
 def test_the_score_is_content_plus_place(shape, c, d):
     rel = offsets(shape)
     layer, f = layer_on(rel, c, 1, d), randn(1, rel.n, c)
-    A = layer.query @ layer.key.T / math.sqrt(d)
-    b = layer.key_vector @ layer.query.T / math.sqrt(d)
+    A = layer.matrices.query @ layer.matrices.key.T / math.sqrt(d)
+    b = layer.key_vector @ layer.matrices.query.T / math.sqrt(d)
     place = (f[0] @ b.T).gather(1, rel.index)
     a = f[0] @ A @ f[0].T + place
     assert_close(layer.scores(f)[0, 0], a)
-    values = (f[0] @ layer.value)[None] + layer.value_vector[rel.index]
+    values = (f[0] @ layer.matrices.value)[None] + layer.value_vector[rel.index]
     assert_close(layer.mix(f)[0], torch.einsum("ij,ijd->id", a.softmax(1), values))
 
 
@@ -122,7 +122,7 @@ def test_translution_is_odd(shape, c, heads, d, cls):
 @given(st.floats(0.1, 3), st.floats(0.1, 2))
 def test_vectors_are_not_odd(first, strength):
     keys = layer_on(offsets(2), 1, head_dim=1, sides="k")
-    keys.query.fill_(1.0), keys.key.zero_(), keys.value.fill_(1.0)
+    keys.matrices.query.fill_(1.0), keys.matrices.key.zero_(), keys.matrices.value.fill_(1.0)
     keys.key_vector.copy_(torch.tensor([[strength], [0], [0]]))
     outputs = [float(keys.mix(torch.tensor([[[s * first], [0]]], dtype=F64))[0, 0, 0]) for s in (1, -1)]
     assert outputs[0] == pytest.approx(first / (1 + math.exp(first * strength)))
@@ -146,8 +146,8 @@ def test_a_constant_channel_contains_vectors(shape, c, heads, d, sides, cls):
             last[: len(vectors), 0] = vectors
         return torch.cat([matrix.expand(rel.count, -1, -1), last], dim=1)
 
-    weights = (stacked(layer.query, None), stacked(layer.key, layer.key_vector),
-               stacked(layer.value, layer.value_vector))
+    weights = (stacked(layer.matrices.query, None), stacked(layer.matrices.key, layer.key_vector),
+               stacked(layer.matrices.value, layer.value_vector))
     assert_close(functional.translution(F.pad(x, (0, 1), value=1.0), *weights, rel, heads), layer.mix(x))
 
 
@@ -162,7 +162,7 @@ def test_the_odds_change_alike_at_every_place(shape, c, d, data):
     changed = f.clone()
     changed[0, j] = g
     r = rel.index[i, j]
-    for one, A in ((layer, layer.query @ layer.key.T), (free, free.query[r] @ free.key[r].T)):
+    for one, A in ((layer, layer.matrices.query @ layer.matrices.key.T), (free, free.query[r] @ free.key[r].T)):
         before, after = (one.weights(x)[0, 0, i, j].logit() for x in (f, changed))
         assert_close(after - before, f[0, i] @ A @ (g - f[0, j]) / math.sqrt(d))
 
@@ -176,7 +176,7 @@ def test_the_answer_to_an_impulse_knows_no_offset(shape, c, sides, data):
     f = torch.zeros(1, rel.n, c, dtype=F64)
     f[0, j] = u
     mean = 0 if layer.value_vector is None else layer.value_vector[rel.index].mean(1)
-    expected = (u @ layer.value / rel.n + mean).expand(rel.n, -1)
+    expected = (u @ layer.matrices.value / rel.n + mean).expand(rel.n, -1)
     others = torch.arange(rel.n) != j
     assert_close(layer.mix(f)[0, others], expected[others])
 
@@ -189,9 +189,9 @@ def test_an_impulse_answers_along_one_matrix_per_head(n, c, heads, d, centre, da
     layer = layer_on(rel, c + 1, heads, d)
     i, j = data.draw(st.permutations(range(n)))[:2]
     i = j if centre else i
-    matrices = torch.stack([F.pad(layer.value[:c, h * d : (h + 1) * d], (h * d, (heads - 1 - h) * d))
+    matrices = torch.stack([F.pad(layer.matrices.value[:c, h * d : (h + 1) * d], (h * d, (heads - 1 - h) * d))
                             for h in range(heads)])
-    rho = (layer.value[c] + layer.value_vector).norm(dim=1).max()
+    rho = (layer.matrices.value[c] + layer.value_vector).norm(dim=1).max()
 
     def answer(u, s):
         f = F.pad(torch.zeros(1, n, c, dtype=F64), (0, 1), value=1.0)
@@ -215,13 +215,13 @@ def test_a_layer_of_heads_reaches_every_combination(c, e, heads):
     rel, taps, B = offsets(5), [-1, 0, 1][:heads], 60.0
     kernel = randn(3, c, e)
     layer = layer_on(rel, c + 1, heads, e)
-    for weight in (layer.query, layer.key, layer.value, layer.value_vector):
+    for weight in (*layer.matrices, layer.value_vector):
         weight.zero_()
-    layer.query[c] = 1.0
+    layer.matrices.query[c] = 1.0
     layer.key_vector.fill_(-B)
     for h, tap in enumerate(taps):
         layer.key_vector[rel.id_of((-tap,)), h * e : (h + 1) * e] = 0
-        layer.value[:c, h * e : (h + 1) * e] = kernel[tap + 1]
+        layer.matrices.value[:c, h * e : (h + 1) * e] = kernel[tap + 1]
     kernel[[tap + 1 for tap in (-1, 0, 1) if tap not in taps]] = 0
     f = randn(1, 5, c)
     y = layer.mix(F.pad(f, (0, 1), value=1.0)).unflatten(-1, (heads, e)).sum(2)

@@ -65,7 +65,7 @@ def distances(relations) -> torch.Tensor:
 @given(layers())
 def test_the_score_pair_by_pair(problem):
     layer, x = problem
-    q, k = (rearrange(x @ w, "b n (h d) -> b h n d", h=layer.heads) for w in (layer.query, layer.key))
+    q, k = (rearrange(x @ w, "b n (h d) -> b h n d", h=layer.heads) for w in layer.matrices[:2])
     far, slopes = distances(layer.relations), layer.log_slope.exp()
     expected = q @ k.mT / math.sqrt(layer.head_dim) - slopes[:, None, None] * far
     mask = layer.relations.mask

@@ -37,15 +37,23 @@ EVERY = [(name, {}) for name in sorted(MIXERS)] + [
     ("riemann", {"transport": "skew", "metric": "general", "alpha": None}),
     ("riemann", {"metric": "general", "focus": "before"}), ("riemann", {"angles": "learned", "focus": "after"}),
     ("riemann", {"schedule": "log", "form": "covector", "head_dim": 6}),
+    *((name, {"qkv_bias": True}) for name in ("self-attention", "key-vector", "gated-bias", "rotary", "performer-s2",
+                                              "rotary-translution", "lor-translution")),
+    ("translution", {"relative": "k", "qkv_bias": True}),
+    ("lor-translution", {"core": "diagonal", "qkv_bias": True}),
 ]
 """Every mixer with its defaults, then every option of every mixer at least once."""
 
 
 def build(name: str, relations: Relations | None = None, dim: int = DIM, **options) -> torch.nn.Module:
-    """Build a layer in float64; a convolution has one head and no CLS token."""
+    """Build a layer in float64; a convolution has one head and no CLS token, a bias of queries is not zero."""
     conv = name == "convolution"
     relations = relations or offsets((2, 3), cls=not conv)
-    return mixer_named(name)(relations, dim=dim, heads=1 if conv else HEADS, **options).to(F64)
+    layer = mixer_named(name)(relations, dim=dim, heads=1 if conv else HEADS, **options).to(F64)
+    for kind in ("query", "key", "value") if options.get("qkv_bias") else ():
+        if isinstance(getattr(layer, kind), torch.nn.Linear):
+            torch.nn.init.normal_(getattr(layer, kind).bias)
+    return layer
 
 
 @st.composite

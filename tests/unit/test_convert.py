@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.unit.strategies import F64, LINEAR, grids
 from translution_lib import MIXERS, Attention, Convolution, LoRTranslution, Translution, offsets, pairs, shared
-from translution_lib.mixers import Mixer, ScalarBias, inclusions
+from translution_lib.mixers import Mixer, Rotary, ScalarBias, Vectors, inclusions
 from translution_lib.mixers.bilinear import BilinearAttention
 from translution_lib.mixers.convert import NoTranslution, as_translution, factors
 from translution_lib.mixers.factors import Factors, plain
@@ -36,6 +36,12 @@ RULES = {
     "lor": (functools.partial(LoRTranslution, relative_dim=(1, 3)), "qkv", False, 3),
     "lor released": (functools.partial(LoRTranslution, relative_dim=2, variant="released"), "qkv", False, 2),
     "lor alone": (functools.partial(LoRTranslution, relative_dim=2, shared=False), "qkv", False, -2),
+    "biases": (functools.partial(Attention, qkv_bias=True), "", True, 0),
+    "biased key vector": (functools.partial(MIXERS["key-vector"], qkv_bias=True), "k", True, 0),
+    "biased rotary": (functools.partial(MIXERS["rotary"], qkv_bias=True), "q", True, 0),
+    "biased values": (functools.partial(Translution, relative="v", qkv_bias=True), "v", True, 0),
+    "biased lor": (functools.partial(LoRTranslution, relative_dim=2, variant="released", qkv_bias=True), "qkv", True,
+                   2),
     "lor none": (functools.partial(LoRTranslution, relative_dim=0, variant="released"), "", False, 0),
 }
 
@@ -113,6 +119,12 @@ def test_shorter_texts(name):
     close(as_translution(layer)(x), layer(x))
 
 
+def test_vectors_meet_a_biased_query_that_is_not_turned():
+    layer = build(functools.partial(Attention, encodings=[Rotary(), Vectors()], qkv_bias=True), offsets(5), 2)
+    x = torch.randn(2, 5, 5, dtype=F64)
+    close(as_translution(layer)(x), layer(x))
+
+
 def test_t5_buckets():
     layer = build(functools.partial(MIXERS["scalar-bias"], bias="t5", num_buckets=8, max_distance=6), offsets(9), 2)
     x = torch.randn(1, 9, 5, dtype=F64)
@@ -141,7 +153,7 @@ def test_a_conversion_is_a_copy_and_draws_no_random_number():
     assert torch.equal(state, torch.get_rng_state())
     before = same(x)
     with torch.no_grad():
-        layer.query.zero_()
+        layer.matrices.query.zero_()
         layer.output.bias.zero_()
     assert torch.equal(same(x), before) and not same.training
     assert all(p.requires_grad and p.is_leaf for p in same.parameters())

@@ -67,7 +67,7 @@ def test_two_kernels_of_torch(make):
     layer = make()
     rel, x = layer.relations, randn(2, layer.relations.n, layer.dim)
     q, k, v = (rearrange(layer.placed(x) @ w, "b n (h d) -> b h n d", h=layer.heads)
-               for w in (layer.query, layer.key, layer.value))
+               for w in layer.matrices)
     bias = torch.cat([layer.offset_scores(), torch.zeros(layer.heads, 3 * rel.cls, dtype=F64)], 1)[:, rel.index]
     content = F.scaled_dot_product_attention(q, k, v, attn_mask=rel.mask)
     position = F.scaled_dot_product_attention(0 * q, 0 * k, v, attn_mask=bias.masked_fill(~rel.mask, -math.inf))

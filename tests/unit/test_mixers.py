@@ -1,6 +1,7 @@
 """The layers: fast form = equations, every option, types, transforms, compilation, saving, errors."""
 
 import copy
+import io
 import math
 from contextlib import nullcontext
 from unittest.mock import patch
@@ -10,7 +11,9 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 from torch.func import functional_call, grad, jacrev, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.unit.strategies import (
     ANY_TABLE,
@@ -138,16 +141,61 @@ def test_the_future_is_invisible(name):
 
 
 def test_self_attention_is_torch_multihead_attention():
-    """The same weights in torch's own layer give the same output."""
-    layer, oracle = Attention(shared(5), 6, 2).to(F64), torch.nn.MultiheadAttention(6, 2, batch_first=True).to(F64)
+    """The same weights and biases in torch's own layer give the same output."""
+    layer = Attention(shared(5), 6, 2, qkv_bias=True).to(F64)
+    oracle = torch.nn.MultiheadAttention(6, 2, batch_first=True).to(F64)
     with torch.no_grad():
-        oracle.in_proj_weight.copy_(torch.cat([layer.query, layer.key, layer.value], dim=1).T)
-        oracle.in_proj_bias.zero_()
+        oracle.in_proj_bias.normal_()
+        for own, weight, bias in zip((layer.query, layer.key, layer.value), oracle.in_proj_weight.chunk(3),
+                                     oracle.in_proj_bias.chunk(3), strict=True):
+            own.load_state_dict({"weight": weight, "bias": bias})
         oracle.out_proj.load_state_dict(layer.output.state_dict())
     x = torch.randn(3, 5, 6, dtype=F64)
     y, alpha = oracle(x, x, x, average_attn_weights=False)
     torch.testing.assert_close(layer(x), y)
     torch.testing.assert_close(layer.weights(x), alpha)
+
+
+@pytest.mark.parametrize(("name", "options"), EVERY)
+def test_what_stands_in_the_place_of_a_linear_map_is_what_runs(name, options):
+    """Both forms call every map, so that adapters and quantised maps serve: here, one that a low rank is added to."""
+    layer = build(name, **options)
+    maps = {at: one for at, one in layer.named_modules() if isinstance(one, nn.Linear) and one.weight.numel()}
+    x = torch.randn(1, layer.relations.n, DIM, dtype=F64)
+    with torch.no_grad():
+        for at, one in maps.items():
+            layer.set_submodule(at, Adapted(one))
+        y = layer(x)
+        with definition():
+            torch.testing.assert_close(layer(x), y)
+        for at, one in maps.items():
+            one.weight += layer.get_submodule(at).low
+            layer.set_submodule(at, one)
+        torch.testing.assert_close(layer(x), y)
+    assert len(maps) >= 1 or options.get("output") is False
+
+
+class Adapted(nn.Module):
+    """A linear map with a low rank beside it, as LoRA has."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base, self.in_features, self.out_features = base, base.in_features, base.out_features
+        self.low = torch.outer(torch.randn(base.out_features, dtype=F64), torch.randn(base.in_features, dtype=F64))
+
+    def forward(self, x):
+        return self.base(x) + x @ self.low.T
+
+
+def test_shared_maps_are_drawn_as_matrices():
+    """The weight of a map is the transpose of what a matrix (C, C′) would be, and nothing else is drawn."""
+    torch.manual_seed(0)
+    layer = Attention(shared(3), 4, 2)
+    after = torch.rand(1)
+    torch.manual_seed(0)
+    assert torch.equal(nn.Linear(4, 4).weight, layer.output.weight)
+    assert all(torch.equal(w, torch.empty(4, 4).uniform_(-0.5, 0.5)) for w in layer.matrices)
+    assert torch.equal(torch.rand(1), after)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -253,6 +301,52 @@ def test_meta_layer_materialises(name):
     torch.testing.assert_close(layer(x), real(x))
 
 
+class FromTheHost(TorchDispatchMode):
+    """Counts the tensors that come from the CPU to another device."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        y = func(*args, **(kwargs or {}))
+        if isinstance(y, torch.Tensor) and y.device.type != "cpu":
+            self.count += any(isinstance(a, torch.Tensor) and a.ndim and a.device.type == "cpu" for a in args)
+        return y
+
+
+@pytest.mark.parametrize(("name", "options"), [
+    *((name, {}) for name in NAMES if name not in ("riemann", "performer-s2")), ("rotary", {"angles": "learned"}),
+    ("scalar-bias", {"bias": "alibi"}), ("general-translution", {"kernel": "table"})])
+def test_a_device_is_given_the_tables_once(name, options):
+    """The first forward on a device copies there what it reads; no later one does, nor the first of a shorter text."""
+    convolution = name == "convolution"
+    layer = build(name, offsets(6, causal=not convolution), **options).to("meta")
+    x = torch.randn(1, 6, DIM, device="meta", dtype=F64)
+    layer(x)
+    with FromTheHost() as copies:
+        layer(x)
+        if name in ("self-attention", "scalar-bias", "key-vector", "rotary"):
+            layer(x[:, :4])
+    assert copies.count == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_copies_of_tables_are_neither_saved_nor_copied(name):
+    """What a layer has copied to a device stays behind; copies compute the same and have their tables on the CPU."""
+    layer, file = build(name), io.BytesIO()
+    x = torch.randn(1, layer.relations.n, DIM, dtype=F64)
+    y = layer(x)
+    torch.save(layer, file)
+    file.seek(0)
+    for same in (copy.deepcopy(layer), torch.load(file, weights_only=False)):
+        assert not same.relations._cache and torch.equal(same(x), y)
+        same.float()
+        with torch.inference_mode():
+            same(x.float())
+        same(x.float()).sum().backward()            # what was copied for inference serves gradients too
+        assert same.to("meta").half()(x.half().to("meta")).dtype == torch.float16
+        assert same.relations.index.dtype == torch.int64 and same.relations.index.device.type == "cpu"
+
+
 @pytest.mark.parametrize("name", sorted(LINEAR))
 def test_without_weights_there_is_no_dropout_and_no_window(name):
     with pytest.raises(ValueError, match="dropout must be 0: the attention weights are never formed"):
@@ -326,6 +420,9 @@ T = offsets(4)
     (lambda: LoRTranslution(T, 6, 2, relative_dim=1.5), "relative_dim"),
     (lambda: LoRTranslution(T, 6, 2, relative_dim=0, shared=False), "relative_dim"),
     (lambda: LoRTranslution(T, 6, 2, variant="x"), "variant"),
+    (lambda: LoRTranslution(T, 6, 2, shared=False, qkv_bias=True), "qkv_bias"),
+    (lambda: Translution(T, 6, 2, qkv_bias=True), "qkv_bias"),
+    (lambda: MIXERS["general-translution"](T, 6, 2, qkv_bias=True), "qkv_bias"),
     (lambda: MIXERS["convolution"](shared(4), 6), "relations"),
     (lambda: MIXERS["convolution"](offsets(4, cls=True), 6), "CLS"),
     (lambda: MIXERS["convolution"](T, 6, 2), "heads"),

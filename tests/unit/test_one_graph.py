@@ -19,3 +19,12 @@ def test_a_layer_is_one_graph(name, masked):
     torch.testing.assert_close(y, layer(x, *mask))
     for a, b in zip(gradients(y, inputs), gradients(layer(x, *mask), inputs), strict=True):
         torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("name", ["self-attention", "scalar-bias", "gated-bias", "rotary", "general-translution"])
+def test_an_exported_layer_computes_the_same_and_leaves_the_layer_as_it_was(name):
+    """What an export traces does not stay among the tables of the layer's relations."""
+    layer = build(name)
+    x = torch.randn(2, layer.relations.n, DIM, dtype=F64)
+    exported = torch.export.export(layer, (x,)).module()
+    torch.testing.assert_close(exported(x), layer(x))

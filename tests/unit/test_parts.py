@@ -76,7 +76,7 @@ def test_two_parts_by_hand():
     table = offsets(4)
     layer = randomised(Attention(table, 4, 1, [Rotary(), ScalarBias()]).to(F64))
     x = torch.randn(1, 4, 4, dtype=F64)
-    q, k, v = (x[0] @ w for w in (layer.query, layer.key, layer.value))
+    q, k, v = (x[0] @ w for w in layer.matrices)
     a = torch.zeros(4, 4, dtype=F64)
     for i in range(4):
         for j in range(4):
@@ -243,21 +243,27 @@ OLD = {"rotary": {"theta": "encodings.0.theta"}, "scalar-bias": {"bias": "encodi
                             "value_vector": "encodings.1.value_vector"},
        "riemann": {"scale": "encodings.0.scale", "log_sigma": "encodings.0.log_sigma"},
        "absolute-translution": {"position": "position"}, "performer-absolute": {"position": "encodings.0.position"}}
-OPTIONS = {"rotary": {"angles": "learned"}, "key-value-vector": {"absolute": True}, "riemann": {"focus": "before"},
-           "absolute-translution": {"relative": "v"}}
+OPTIONS: dict = {"rotary": {"angles": "learned"}, "key-value-vector": {"absolute": True},
+                 "riemann": {"focus": "before"}, "absolute-translution": {"relative": "v"},
+                 "translution": {"relative": "qk"}}
 
 
-@pytest.mark.parametrize("name", OLD)
-def test_parameters_under_their_old_names_load(name):
-    """A layer with its old names, alone and in a model, gives the same outputs after renaming."""
-    layer = build(name, **OPTIONS.get(name, {}))
-    back = {new: old for old, new in OLD[name].items()}
-    old = {back.get(key, key): table + 1 for key, table in layer.state_dict().items()}
+@pytest.mark.parametrize(("name", "options"), [
+    *((name, OPTIONS.get(name, {})) for name in MIXERS),
+    ("lor-translution", {"shared": False}), ("translution", {"relative": "qkv"})])
+def test_parameters_under_their_old_names_load(name, options):
+    """A layer with its old names and matrices, alone and in a model, gives the same outputs after renaming."""
+    layer = build(name, **options)
+    back = {new: old for old, new in OLD.get(name, {}).items()}
+    shared = [key for key in layer.state_dict() if key.count(".") == 1 and key.endswith(".weight") and "out" not in key]
+    old = {back.get(key, key.partition(".")[0] if key in shared else key): (table.T if key in shared else table) + 1
+           for key, table in layer.state_dict().items()}
     assert back.keys() <= layer.state_dict().keys()
+    assert bool(shared) == (name not in ("convolution", "general-translution") and options.get("relative") != "qkv")
     expected = functional_call(layer, {key: table + 1 for key, table in layer.state_dict().items()},
                                torch.ones(1, layer.relations.n, DIM, dtype=F64))
     layer.load_state_dict(renamed(old))
     assert_close(layer(torch.ones(1, layer.relations.n, DIM, dtype=F64)), expected)
-    inside = renamed({f"blocks.0.mixer.{key}": table for key, table in old.items()} | {"position": old["query"]})
+    inside = renamed({f"blocks.0.mixer.{key}": table for key, table in old.items()} | {"position": torch.ones(2, 2)})
     assert inside.keys() == {f"blocks.0.mixer.{key}" for key in layer.state_dict()} | {"position"}
     assert renamed(layer.state_dict()).keys() == layer.state_dict().keys()

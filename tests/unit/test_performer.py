@@ -88,13 +88,14 @@ def test_the_kernel_estimates_the_exponential_of_the_scores():
 def test_an_established_package(monkeypatch, causal):
     """The whole layer of performer-pytorch with its ε set to zero, on the same weights and draws."""
     monkeypatch.setattr(package, "softmax_kernel", partial(package.softmax_kernel, eps=0.0))
-    theirs = package.SelfAttention(6, causal=causal, heads=2, dim_head=5, nb_features=11, qkv_bias=False).double()
+    theirs = package.SelfAttention(6, causal=causal, heads=2, dim_head=5, nb_features=11, qkv_bias=True).double()
     if causal:
         theirs.fast_attention.causal_linear_fn = partial(package.causal_linear_attention_noncuda, eps=0.0)
-    layer = Performer(offsets(7, causal=causal), 6, 2, head_dim=5, num_features=11).double()
+    layer = Performer(offsets(7, causal=causal), 6, 2, head_dim=5, num_features=11, qkv_bias=True).double()
     with torch.no_grad():
-        for linear, weight in ((theirs.to_q, layer.query), (theirs.to_k, layer.key), (theirs.to_v, layer.value)):
-            weight.copy_(linear.weight.T)
+        for linear, own in zip((theirs.to_q, theirs.to_k, theirs.to_v), (layer.query, layer.key, layer.value),
+                               strict=True):
+            own.load_state_dict(linear.state_dict())
         layer.output.weight.copy_(theirs.to_out.weight)
         layer.output.bias.copy_(theirs.to_out.bias if theirs.to_out.bias is not None else torch.zeros(6))
     layer.omega = theirs.fast_attention.projection_matrix.double()
@@ -230,7 +231,7 @@ def test_all_heads_share_the_draws():
     layer = layer_of(offsets(5), output=False)
     x, single = randn(1, 5, 6), Performer(offsets(5), 6, 1, head_dim=3).double()
     with torch.no_grad():
-        for name in ("query", "key", "value"):
-            getattr(single, name).copy_(getattr(layer, name)[:, 3:])
+        for alone, both in zip(single.matrices, layer.matrices, strict=True):
+            alone.copy_(both[:, 3:])
     single.omega = layer.omega
     assert_close(single.mix(x), rearrange(layer.mix(x), "b n (h d) -> h b n d", h=2)[1])

@@ -139,7 +139,7 @@ def test_the_class_token_has_no_place(make, seed):
         assert_close(a[..., 0, :], content[..., 0, :])
     else:
         assert (a[:, layer.heads // 2:, 0] == 0).all() and (a[:, layer.heads // 2:, :, 0] == 0).all()
-        v = x @ layer.value
+        v = x @ layer.matrices.value
         mean = v.mean(1).unflatten(-1, (layer.heads, -1))[:, layer.heads // 2:]
         mixed = layer.mix(x)[:, 0].unflatten(-1, (layer.heads, -1))[:, layer.heads // 2:]
         assert_close(mixed, mean)

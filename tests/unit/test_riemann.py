@@ -64,7 +64,7 @@ def test_without_a_metric_it_is_rotary_embedding_torch(kind, n, half, seed):
     theta = (2 if kind == "reflection" else 1) * 10000.0 ** (-torch.arange(0, d, 2, dtype=F64) / d)
     oracle = RotaryEmbedding(dim=d, custom_freqs=-theta, cache_if_possible=False).to(F64)
     x = torch.randn(2, n, 2 * d, dtype=F64)
-    q, k, v = ((x @ w).unflatten(-1, (2, d)).transpose(1, 2) for w in (layer.query, layer.key, layer.value))
+    q, k, v = ((x @ w).unflatten(-1, (2, d)).transpose(1, 2) for w in layer.matrices)
     mixed = F.scaled_dot_product_attention(*(oracle.rotate_queries_or_keys(t) for t in (q, k)), v)
     assert_close(layer(x), layer.output(mixed.transpose(1, 2).flatten(-2)))
 
@@ -249,9 +249,9 @@ def test_focusing_alone_is_value_only():
         layer.theta.zero_()
     inner, rel = as_translution(layer).translution, layer.relations
     lam = layer.offset_focus(torch.tensor(rel.labels, dtype=F64)).exp()                     # h r
-    expected = layer.value.unflatten(-1, (2, 4)) * lam.T[:, None, :, None]
-    assert_close(inner.value.detach(), expected.flatten(-2).detach())
-    assert_close(inner.query, inner.query[:1].expand_as(inner.query))
+    expected = layer.matrices.value.unflatten(-1, (2, 4)) * lam.T[:, None, :, None]
+    assert_close(inner.matrices.value.detach(), expected.flatten(-2).detach())
+    assert_close(inner.matrices.query, inner.matrices.query[:1].expand_as(inner.matrices.query))
 
 
 def test_a_long_grid_at_its_bound_is_refused():

@@ -92,7 +92,7 @@ def test_the_layer_is_the_oracle_and_torch_attention(causal):
     layer = build(offsets(7, causal=causal))
     oracle = RotaryEmbedding(dim=6, custom_freqs=10000.0 ** (-torch.arange(3, dtype=F64) / 3)).to(F64)
     x = torch.randn(2, 7, 12, dtype=F64)
-    q, k, v = ((x @ w).unflatten(-1, (2, 6)).transpose(1, 2) for w in (layer.query, layer.key, layer.value))
+    q, k, v = ((x @ w).unflatten(-1, (2, 6)).transpose(1, 2) for w in layer.matrices)
     q, k = oracle.rotate_queries_or_keys(q), oracle.rotate_queries_or_keys(k)
     mixed = F.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(1, 2).flatten(-2)
     assert_close(layer(x), layer.output(mixed))
@@ -183,9 +183,8 @@ def test_layouts_agree_up_to_a_permutation_of_channels():
     half.load_state_dict(layer.state_dict())
     order = rotary.half_order(6)
     with torch.no_grad():
-        for name in ("query", "key"):
-            w = getattr(layer, name).unflatten(-1, (2, 6))
-            getattr(half, name).copy_(w[..., order].flatten(-2))
+        for there, here in zip(half.matrices[:2], layer.matrices, strict=False):
+            there.copy_(here.unflatten(-1, (2, 6))[..., order].flatten(-2))
     x = torch.randn(2, 7, 12, dtype=F64)
     assert_close(half(x), layer(x))
 
@@ -214,15 +213,16 @@ def test_lower_precision_stays_near_double(angles):
 
 def test_tables_are_exact_after_a_detour_through_half_precision():
     layer = build(offsets(30))
-    cos = layer.cos.clone()
-    assert_close(layer.half().double().cos, cos, rtol=0, atol=0)
+    waves = layer.waves(30)
+    for moved in (layer.half().double(), copy.deepcopy(layer).half().double(), layer.float().double()):
+        assert_close(moved.waves(30), waves, rtol=0, atol=0)
 
 
 def test_meta_layers_come_back_with_their_tables():
     with torch.device("meta"):
         layer = MIXERS["rotary"](offsets((2, 3)), 12, 2)
-    assert layer.cos.device.type == "meta"
-    assert_close(layer.to_empty(device="cpu").cos, MIXERS["rotary"](offsets((2, 3)), 12, 2).cos)
+    assert layer.waves(6)[0].device.type == "meta"
+    assert_close(layer.to_empty(device="cpu").waves(6), MIXERS["rotary"](offsets((2, 3)), 12, 2).waves(6))
 
 
 @pytest.mark.usefixtures("plain_types")

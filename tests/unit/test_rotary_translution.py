@@ -40,7 +40,8 @@ def test_attention_is_rotary_and_values_are_translution():
     layer = build()
     x = torch.randn(2, 7, 12, dtype=F64)
     plain = MIXERS["rotary"](layer.relations, 12, 2).to(F64)
-    plain.load_state_dict({**layer.state_dict(), "value": plain.value})
+    rest = {name: table for name, table in layer.state_dict().items() if name != "value"}
+    plain.load_state_dict({**rest, "value.weight": plain.value.weight})
     assert_close(layer.weights(x), plain.weights(x))
     values = Translution(layer.relations, 12, 2, relative="v").to(F64)
     values.load_state_dict(layer.state_dict())
@@ -65,9 +66,9 @@ def test_it_is_the_translution_layer_with_rotated_query_matrices(relations, angl
     zero = (0,) * len(relations.shape)
     delta = torch.tensor([label if isinstance(label, tuple) else zero for label in relations.labels])
     turns = rotation(delta, layer.angles).expand(2, -1, -1, -1)                              # h r d d
-    w_q = torch.einsum("chd,hrde->rche", layer.query.unflatten(-1, (2, 6)), turns).flatten(-2)
+    w_q = torch.einsum("chd,hrde->rche", layer.matrices.query.unflatten(-1, (2, 6)), turns).flatten(-2)
     x = torch.randn(2, relations.n, 12, dtype=F64)
-    y = functional.translution(x, w_q, layer.key, layer.value, relations, 2)
+    y = functional.translution(x, w_q, layer.matrices.key, layer.matrices.value, relations, 2)
     assert_close(layer(x), layer.output(y))
 
 
@@ -76,7 +77,7 @@ def test_scores_are_those_of_rotary_embedding_torch():
     oracle = RotaryEmbedding(dim=6, custom_freqs=10000.0 ** (-torch.arange(3, dtype=F64) / 3)).to(F64)
     x = torch.randn(2, 6, 12, dtype=F64)
     q, k = (oracle.rotate_queries_or_keys((x @ w).unflatten(-1, (2, 6)).transpose(1, 2)) for w in
-            (layer.query, layer.key))
+            layer.matrices[:2])
     assert_close(layer.scores(x), q @ k.mT / 6**0.5)
 
 

@@ -38,7 +38,7 @@ def layer_of(relations, heads=2, head_dim=2, **options):
 
 
 def projected(layer, x):
-    return (rearrange(x @ w, "b n (h d) -> b h n d", h=layer.heads) for w in (layer.query, layer.key, layer.value))
+    return (rearrange(x @ w, "b n (h d) -> b h n d", h=layer.heads) for w in layer.matrices)
 
 
 @st.composite
@@ -94,7 +94,7 @@ def test_dropout_drops_the_weights():
     layer = layer_of(offsets((2, 3)), dropout=0.5, output=False)
     x = randn(1, 6, 4)
     alpha = layer.weights(x)
-    v = rearrange(x @ layer.value, "b n (h d) -> b h n d", h=2)
+    v = rearrange(x @ layer.matrices.value, "b n (h d) -> b h n d", h=2)
     y = rearrange(layer(x), "b n (h d) -> b h n d", h=2)
     assert not torch.equal(layer(x), layer(x))
     # Every output is Σ_j 2 keep_j α_ij v_j for some keep in {0, 1}^6.
@@ -108,12 +108,14 @@ def test_dropout_drops_the_weights():
 @given(st.integers(1, 3), HEADS)
 def test_swin(side, heads):
     """A window of the Swin transformer, as the transformers library has it: same table, same order of offsets."""
-    config = SwinConfig(attention_probs_dropout_prob=0.0, qkv_bias=False, attn_implementation="sdpa")
+    config = SwinConfig(attention_probs_dropout_prob=0.0, qkv_bias=True, attn_implementation="sdpa")
     oracle = SwinAttention(config, 2 * heads, heads, side).double().eval()
-    layer = layer_of(offsets((side, side)), heads)
+    layer = layer_of(offsets((side, side)), heads, qkv_bias=True)
     with torch.no_grad():
-        for linear, weight in ((oracle.q_proj, layer.query), (oracle.k_proj, layer.key), (oracle.v_proj, layer.value)):
-            linear.weight.copy_(weight.T)
+        for theirs, own in zip((oracle.q_proj, oracle.k_proj, oracle.v_proj), (layer.query, layer.key, layer.value),
+                               strict=True):
+            torch.nn.init.normal_(own.bias)
+            theirs.load_state_dict(own.state_dict())
         oracle.o_proj.load_state_dict(layer.output.state_dict())
         oracle.relative_position_bias.relative_position_bias_table.copy_(layer.table.T)
     x = randn(2, side**2, 2 * heads)
@@ -138,7 +140,8 @@ def test_t5(n, heads, causal):
     oracle = T5Attention(config, has_relative_attention_bias=True, layer_idx=0).double().eval()
     layer = layer_of(offsets(n, causal=causal), heads, bias="t5", num_buckets=8, max_distance=10)
     with torch.no_grad():
-        for linear, weight in ((oracle.q, layer.query / math.sqrt(2)), (oracle.k, layer.key), (oracle.v, layer.value)):
+        w_q, w_k, w_v = layer.matrices
+        for linear, weight in ((oracle.q, w_q / math.sqrt(2)), (oracle.k, w_k), (oracle.v, w_v)):
             linear.weight.copy_(weight.T)
         oracle.o.weight.copy_(layer.output.weight)
         oracle.relative_attention_bias.weight.copy_(layer.table.T)

@@ -32,7 +32,7 @@ def torch_and_ours(**options):
 
 def weights_of(attention):
     named = zip(("query", "key", "value"), attention.in_proj_weight.chunk(3), strict=True)
-    return {**{name: w.T for name, w in named},
+    return {**{f"{name}.weight": w for name, w in named},
             **{f"output.{k}": v for k, v in attention.out_proj.state_dict().items()}}
 
 

@@ -35,7 +35,7 @@ def test_forward_equals_the_equations(rel, sides, clip, per_head):
 @given(PLACED, CLIPS)
 def test_the_equations_are_loops_over_pairs(rel, clip):
     layer = build(rel, dim=3, heads=1, clip=clip, output=False)
-    x, (f_q, f_k, f_v) = torch.randn(1, rel.n, 3, dtype=F64), (layer.query, layer.key, layer.value)
+    x, (f_q, f_k, f_v) = torch.randn(1, rel.n, 3, dtype=F64), layer.matrices
     expected = torch.zeros(rel.n, 3, dtype=F64)
     for i in range(rel.n):
         scores, values = [], []
@@ -63,7 +63,7 @@ def test_keys_are_those_of_wav2vec2_bert(n, clip, causal):
                                 left_max_position_embeddings=reach, right_max_position_embeddings=reach,
                                 attention_dropout=0.0, attn_implementation="eager")
     oracle = Wav2Vec2BertSelfAttention(config).to(F64)
-    layer = build(offsets(n, causal=causal), "k", clip=clip, per_head=False)
+    layer = build(offsets(n, causal=causal), "k", clip=clip, per_head=False, qkv_bias=True)
     _copy(layer, (oracle.linear_q, oracle.linear_k, oracle.linear_v, oracle.linear_out))
     table = oracle.distance_embedding.weight.data   # row r holds j − i = r − reach, that is δ = reach − r
     layer.key_vector.data = torch.stack([table[reach - delta] for (delta,) in layer.near.labels])
@@ -82,7 +82,7 @@ def test_keys_and_values_are_those_of_vits(n, window, causal):
 
     oracle = VitsAttention(VitsConfig(hidden_size=6, num_attention_heads=2, window_size=window,
                                       attention_dropout=0.0)).to(F64)
-    layer = build(offsets(n, causal=causal), clip=window + 1, per_head=False)
+    layer = build(offsets(n, causal=causal), clip=window + 1, per_head=False, qkv_bias=True)
     _copy(layer, (oracle.q_proj, oracle.k_proj, oracle.v_proj, oracle.out_proj))
     for own, theirs in ((layer.key_vector, oracle.emb_rel_k), (layer.value_vector, oracle.emb_rel_v)):
         own.data = torch.stack([theirs[0, window - delta] if abs(delta) <= window else torch.zeros(3, dtype=F64)
@@ -94,12 +94,10 @@ def test_keys_and_values_are_those_of_vits(n, window, causal):
 
 
 def _copy(layer, linears):
-    """Copy an outside layer's maps; its biases on query, key and value are set to zero."""
-    *qkv, out = linears
-    for own, linear in zip((layer.query, layer.key, layer.value), qkv, strict=True):
-        linear.bias.data.zero_()
-        own.data = linear.weight.data.T.clone()
-    layer.output.load_state_dict(out.state_dict())
+    """Copy an outside layer's maps, with their biases."""
+    for own, theirs in zip((layer.query, layer.key, layer.value, layer.output), linears, strict=True):
+        torch.nn.init.normal_(theirs.bias)
+        own.load_state_dict(theirs.state_dict())
 
 
 @pytest.mark.parametrize("sides", SIDES)

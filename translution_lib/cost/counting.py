@@ -115,6 +115,7 @@ def count_saved_bytes(module: nn.Module, x: Tensor, *, tables: bool = False) -> 
         result = module(x.detach().requires_grad_(x.is_floating_point()))
     kept = {storage_of(saved.tensor): saved.tensor for saved in graph}
     del result
+    known |= {storage_of(t) for t in module.buffers()}      # a table that is made for a device at its first use
     return sum(tensor.untyped_storage().nbytes() for storage, tensor in kept.items()
                if storage not in known and (tables or tensor.is_floating_point()))
 

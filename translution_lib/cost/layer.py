@@ -20,6 +20,7 @@ from translution_lib.cost.counting import check_positive, count_macs, without_nu
 from translution_lib.relations import Relations
 
 MATRICES = ("query", "key", "value", "output")
+BIASES = ("query.bias", "key.bias", "value.bias")
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,12 @@ class Layer:
     @property
     def parameters(self) -> int:
         """Number of trainable numbers."""
-        return self.weights + self.output * (self.inner + 1) * self.dim
+        return self.weights + self.biases + self.output * (self.inner + 1) * self.dim
+
+    @property
+    def biases(self) -> int:
+        """Numbers in the biases of the query, key and value maps that all pairs share."""
+        return sum(p.numel() for name, p in self.mixer.named_parameters() if name in BIASES)
 
     @property
     def macs_as_printed(self) -> int:
@@ -93,8 +99,9 @@ class Layer:
     # What comes before the output map; a kind of layer with a formula replaces these four.
     @property
     def weights(self) -> int:
-        """Parameters before the output map."""
-        return sum(p.numel() for name, p in self.mixer.named_parameters() if not name.startswith("output."))
+        """Parameters before the output map, biases not included."""
+        return sum(p.numel() for name, p in self.mixer.named_parameters()
+                   if not (name in BIASES or name.startswith("output.")))
 
     def mixing(self, pairs: int) -> int:
         """Multiply–adds when ``pairs`` pairs are computed."""

@@ -13,16 +13,17 @@ from torch import Tensor
 
 from translution_lib.functional.checks import check_heads, check_tokens, check_weight
 from translution_lib.functional.masks import shielded
+from translution_lib.functional.shared_maps import Weight, applied, sizes
 
 
-def self_attention_definition(x: Float[Tensor, "b n c"], w_q: Float[Tensor, "c e"], w_k: Float[Tensor, "c e"],
-                              w_v: Float[Tensor, "c e2"], heads: int = 1,
+def self_attention_definition(x: Float[Tensor, "b n c"], w_q: Weight, w_k: Weight, w_v: Weight,
+                              heads: int = 1,
                               mask: Bool[Tensor, "n n"] | None = None) -> Float[Tensor, "b n e2"]:
     """Self-attention, literally: a_ij = q_i·k_j / √d, α = softmax_j a, f'_i = Σ_j α_ij v_j, per head.
 
     Args:
         x: features f, one row per token.
-        w_q: shared projection to queries; the channels of head h are the h-th slice.
+        w_q: shared projection to queries, a matrix ``c e`` or a linear map; the channels of head h are the h-th slice.
         w_k: shared projection to keys.
         w_v: shared projection to values.
         heads: number of heads, divides e and e2.
@@ -36,7 +37,7 @@ def self_attention_definition(x: Float[Tensor, "b n c"], w_q: Float[Tensor, "c e
     _check(x, w_q, w_k, w_v, heads)
 
     def attend(x: Tensor) -> Tensor:
-        q, k, v = (rearrange(x @ w, "b n (h d) -> b h n d", h=heads) for w in (w_q, w_k, w_v))
+        q, k, v = (rearrange(applied(x, w), "b n (h d) -> b h n d", h=heads) for w in (w_q, w_k, w_v))
         a = torch.einsum("bhid,bhjd->bhij", q, k) / math.sqrt(q.shape[-1])
         alpha = masked_softmax(a, mask)
         return rearrange(torch.einsum("bhij,bhjd->bhid", alpha, v), "b h n d -> b n (h d)")
@@ -44,8 +45,8 @@ def self_attention_definition(x: Float[Tensor, "b n c"], w_q: Float[Tensor, "c e
     return shielded(attend, x, mask)
 
 
-def self_attention(x: Float[Tensor, "b n c"], w_q: Float[Tensor, "c e"], w_k: Float[Tensor, "c e"],
-                   w_v: Float[Tensor, "c e2"], heads: int = 1,
+def self_attention(x: Float[Tensor, "b n c"], w_q: Weight, w_k: Weight, w_v: Weight,
+                   heads: int = 1,
                    mask: Bool[Tensor, "n n"] | None = None) -> Float[Tensor, "b n e2"]:
     """Self-attention through torch's fused kernel; equal to :func:`self_attention_definition`, same arguments.
 
@@ -54,7 +55,7 @@ def self_attention(x: Float[Tensor, "b n c"], w_q: Float[Tensor, "c e"], w_k: Fl
     _check(x, w_q, w_k, w_v, heads)
 
     def attend(x: Tensor) -> Tensor:
-        q, k, v = (rearrange(x @ w, "b n (h d) -> b h n d", h=heads) for w in (w_q, w_k, w_v))
+        q, k, v = (rearrange(applied(x, w), "b n (h d) -> b h n d", h=heads) for w in (w_q, w_k, w_v))
         return rearrange(F.scaled_dot_product_attention(q, k, v, attn_mask=mask), "b h n d -> b n (h d)")
 
     return shielded(attend, x, mask)
@@ -70,10 +71,10 @@ def masked_softmax(a: Float[Tensor, "b h n m"], mask: Bool[Tensor, "n m"] | None
     return a.softmax(dim=-1)
 
 
-def _check(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, heads: int) -> None:
+def _check(x: Tensor, w_q: Weight, w_k: Weight, w_v: Weight, heads: int) -> None:
     check_tokens(x)
     check_weight("w_q", w_q, x.shape[2], None)
-    check_weight("w_k", w_k, x.shape[2], None, w_q.shape[-1])
+    check_weight("w_k", w_k, x.shape[2], None, sizes(w_q)[-1])
     check_weight("w_v", w_v, x.shape[2], None)
-    check_heads(heads, w_q.shape[-1])
-    check_heads(heads, w_v.shape[-1])
+    check_heads(heads, sizes(w_q)[-1])
+    check_heads(heads, sizes(w_v)[-1])

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from translution_lib.functional.shared_maps import Weight, is_shared, sizes
 from translution_lib.relations import Relations
 
 HALF_TYPES = (torch.float16, torch.bfloat16)
@@ -37,23 +38,24 @@ def check_heads(heads: int, dim: int, name: str = "heads") -> int:
     return dim // heads
 
 
-def check_weight(name: str, w: Tensor, rows: int, count: int | None, columns: int | None = None) -> None:
-    """Refuse a weight that is neither c e (shared) nor r c e (one matrix per relation)."""
+def check_weight(name: str, w: Weight, rows: int, count: int | None, columns: int | None = None) -> None:
+    """Refuse a weight that is neither c e (shared, a matrix or a map) nor r c e (one matrix per relation)."""
     expected = f"({rows}, {columns or 'any'})" + (f" or ({count}, {rows}, {columns or 'any'})" if count else "")
-    fits = w.ndim == 2 or (count is not None and w.ndim == 3 and w.shape[0] == count)
-    if not fits or w.shape[-2] != rows or (columns is not None and w.shape[-1] != columns):
-        raise ValueError(f"{name} must have the shape {expected}, got {tuple(w.shape)}")
+    got = sizes(w)
+    fits = is_shared(w) or (count is not None and len(got) == 3 and got[0] == count)
+    if not fits or got[-2] != rows or (columns is not None and got[-1] != columns):
+        raise ValueError(f"{name} must have the shape {expected}, got {got}")
 
 
-def check_attention(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor | None, relations: Relations, heads: int) -> int:
+def check_attention(x: Tensor, w_q: Weight, w_k: Weight, w_v: Weight | None, relations: Relations, heads: int) -> int:
     """Check the arguments of an attention operator together; return the dimension of a head."""
     check_tokens(x, relations.n)
     check_weight("w_q", w_q, x.shape[2], relations.count)
-    check_weight("w_k", w_k, x.shape[2], relations.count, w_q.shape[-1])
+    check_weight("w_k", w_k, x.shape[2], relations.count, sizes(w_q)[-1])
     if w_v is not None:
         check_weight("w_v", w_v, x.shape[2], relations.count)
-        check_heads(heads, w_v.shape[-1])
-    return check_heads(heads, w_q.shape[-1])
+        check_heads(heads, sizes(w_v)[-1])
+    return check_heads(heads, sizes(w_q)[-1])
 
 
 def autocast_together(*tensors: Tensor | None) -> list:

@@ -12,11 +12,10 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from translution_lib.functional.lor import branch_weight
+from translution_lib.functional.lor import Three, branch_weight
+from translution_lib.functional.shared_maps import Weight, applied, sizes
 from translution_lib.functional.translution import gather_weight, mask_scores, raw_scores, translution_values
 from translution_lib.relations import Relations
-
-Three = tuple[Tensor, Tensor, Tensor]
 
 
 def diagonal_scores(u: Float[Tensor, "b n k"], w: Float[Tensor, "b n k"], table: Float[Tensor, "r k"],
@@ -46,7 +45,7 @@ def per_pair(table: Float[Tensor, "r k"], relations: Relations) -> Float[Tensor,
     return gather_weight(table[:, None], relations)[:, :, 0]
 
 
-def diagonal_lor(x: Float[Tensor, "b n c"], low: Three, tables: tuple[Tensor, Tensor], up: Float[Tensor, "k e"],
+def diagonal_lor(x: Float[Tensor, "b n c"], low: Three, tables: tuple[Tensor, Tensor], up: Weight,
                  relations: Relations, heads: int, shared: Three | None, variant: str = "printed",
                  dropped: Callable[[Tensor], Tensor] = lambda alpha: alpha,
                  mask: Tensor | None = None) -> Float[Tensor, "b n e"]:
@@ -57,13 +56,13 @@ def diagonal_lor(x: Float[Tensor, "b n c"], low: Three, tables: tuple[Tensor, Te
 
     Label: eq-sharing-diagonal, thm-sharing-diagonal.
     """
-    u, w, v = (x @ first for first in low)
+    u, w, v = (applied(x, first) for first in low)
     a = diagonal_scores(u, w, tables[0], relations, heads)
     if shared is not None:
         a = a + raw_scores(x, *shared[:2], relations, heads)
     scale = branch_weight(shared, variant)
-    alpha = dropped(mask_scores(scale * a / math.sqrt(up.shape[1] // heads), relations, mask).softmax(dim=-1))
-    out = diagonal_values(alpha, v, tables[1], relations) @ up
+    alpha = dropped(mask_scores(scale * a / math.sqrt(sizes(up)[1] // heads), relations, mask).softmax(dim=-1))
+    out = applied(diagonal_values(alpha, v, tables[1], relations), up)
     return scale * (out if shared is None else out + translution_values(alpha, x, shared[2], relations))
 
 

@@ -15,9 +15,10 @@ from translution_lib.functional.attention import masked_softmax
 from translution_lib.functional.checks import check_choice, check_heads, check_tokens, check_weight
 from translution_lib.functional.exported import pair_scores, pair_values
 from translution_lib.functional.masks import shielded
+from translution_lib.functional.shared_maps import Weight, applied, sizes
 from translution_lib.functional.translution import (
-    gather_weight,
     mask_scores,
+    pair_by_pair,
     raw_scores,
     translution_values,
     values_definition,
@@ -25,17 +26,18 @@ from translution_lib.functional.translution import (
 from translution_lib.relations import Relations
 
 VARIANTS = ("printed", "released")
-Three = tuple[Tensor, Tensor, Tensor]
+Three = tuple[Weight, Weight, Weight]
+Cores = tuple[Tensor, Tensor, Tensor]
 
 
-def lor_translution_definition(x: Float[Tensor, "b n c"], low: Three, cores: Three, up: Float[Tensor, "r2 e"],
+def lor_translution_definition(x: Float[Tensor, "b n c"], low: Three, cores: Cores, up: Weight,
                                relations: Relations, heads: int = 1, shared: Three | None = None,
                                variant: str = "printed") -> Float[Tensor, "b n e"]:
     """LoR-Translution, literally: relative queries, keys and values for every pair, plus the shared ones.
 
     Args:
         x: features f, one row per token.
-        low: W1 of query, key and value, each ``c r1``.
+        low: W1 of query, key and value, each ``c r1``, matrices or linear maps, as ``up`` and ``shared`` are.
         cores: the matrix of every relation for query, key and value, each ``r r1 r2``.
         up: W2 of the value, ``r2 e``.
         relations: which pairs share parameters, and which are masked.
@@ -55,13 +57,13 @@ def lor_translution_definition(x: Float[Tensor, "b n c"], low: Three, cores: Thr
     return lor_values_definition(alpha, x, low, cores, up, relations, shared, variant)
 
 
-def lor_scores_definition(x: Float[Tensor, "b n c"], low: Three, cores: Three, up: Float[Tensor, "r2 e"],
+def lor_scores_definition(x: Float[Tensor, "b n c"], low: Three, cores: Cores, up: Weight,
                           relations: Relations, heads: int, shared: Three | None = None,
                           variant: str = "printed") -> Float[Tensor, "b h n n"]:
     """Return the scaled scores of all pairs by the literal equation, the masked ones included."""
     d = check_lor(x, low, cores, up, relations, heads, shared, variant)
-    q = (x[:, :, None, None] @ low[0] @ gather_weight(cores[0], relations)).squeeze(-2)    # f_i W1q Wq[δ]
-    k = (x[:, None, :, None] @ low[1] @ gather_weight(cores[1], relations)).squeeze(-2)    # f_j W1k Wk[−δ]
+    q = pair_by_pair(applied(x, low[0])[:, :, None], cores[0], relations)                  # f_i W1q Wq[δ]
+    k = pair_by_pair(applied(x, low[1])[:, None], cores[1], relations)                     # f_j W1k Wk[−δ]
     q, k = (rearrange(y, "b i j (h r) -> b h i j r", h=heads) for y in (q, k))
     a = (q * k).sum(-1)
     if shared is not None:
@@ -69,11 +71,11 @@ def lor_scores_definition(x: Float[Tensor, "b n c"], low: Three, cores: Three, u
     return branch_weight(shared, variant) * a / math.sqrt(d)
 
 
-def lor_values_definition(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"], low: Three, cores: Three,
-                          up: Float[Tensor, "r2 e"], relations: Relations, shared: Three | None = None,
+def lor_values_definition(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"], low: Three, cores: Cores,
+                          up: Weight, relations: Relations, shared: Three | None = None,
                           variant: str = "printed") -> Float[Tensor, "b n e"]:
     """Return Σ_j α_ij f_j (W1 W[δ] W2 + W) by the literal equation, head by head on the channels of the core."""
-    mixed = values_definition(alpha, x @ low[2], cores[2], relations) @ up
+    mixed = applied(values_definition(alpha, applied(x, low[2]), cores[2], relations), up)
     if shared is not None:
         mixed = mixed + values_definition(alpha, x, shared[2], relations)
     return branch_weight(shared, variant) * mixed
@@ -84,7 +86,7 @@ def branch_weight(shared: Three | None, variant: str) -> float:
     return 0.5 if variant == "released" and shared is not None else 1.0
 
 
-def lor_translution(x: Float[Tensor, "b n c"], low: Three, cores: Three, up: Float[Tensor, "r2 e"],
+def lor_translution(x: Float[Tensor, "b n c"], low: Three, cores: Cores, up: Weight,
                     relations: Relations, heads: int = 1, shared: Three | None = None,
                     variant: str = "printed") -> Float[Tensor, "b n e"]:
     """LoR-Translution by grouped products on the low dimension (appendix D); same arguments as the definition.
@@ -100,22 +102,22 @@ def lor_translution(x: Float[Tensor, "b n c"], low: Three, cores: Three, up: Flo
     return shielded(attend, x, relations.mask_needed(x.device))
 
 
-def lor_scores(x: Float[Tensor, "b n c"], low: Three, cores: Three, up: Float[Tensor, "r2 e"], relations: Relations,
+def lor_scores(x: Float[Tensor, "b n c"], low: Three, cores: Cores, up: Weight, relations: Relations,
                heads: int, shared: Three | None = None, variant: str = "printed",
                mask: Tensor | None = None) -> Float[Tensor, "b h n n"]:
     """Return the scaled scores of eq. (2), −∞ where a pair is masked; no tensor is larger than n·n·h or n·r."""
     d = check_lor(x, low, cores, up, relations, heads, shared, variant)
     a = None if shared is None else raw_scores(x, *shared[:2], relations, heads)
     if cores[0].shape[-1]:
-        relative = pair_scores(x @ low[0], x @ low[1], cores[0], cores[1], relations, heads)
+        relative = pair_scores(applied(x, low[0]), applied(x, low[1]), cores[0], cores[1], relations, heads)
         a = relative if a is None else a + relative
     if a is None:
         a = x.new_zeros(x.shape[0], heads, relations.n, relations.n)
     return mask_scores(branch_weight(shared, variant) * a / math.sqrt(d), relations, mask)
 
 
-def lor_values(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"], low: Three, cores: Three,
-               up: Float[Tensor, "r2 e"], relations: Relations, shared: Three | None = None,
+def lor_values(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"], low: Three, cores: Cores,
+               up: Weight, relations: Relations, shared: Three | None = None,
                variant: str = "printed") -> Float[Tensor, "b n e"]:
     """Return (Σ_j α_ij f_j) Wv + (Σ_j α_ij (f_j W1v) Wv[δ]) W2v: appendix D, with f_j W1v computed once per token.
 
@@ -123,24 +125,24 @@ def lor_values(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"], low: 
     """
     out = None if shared is None else translution_values(alpha, x, shared[2], relations)
     if cores[2].shape[-1]:
-        relative = pair_values(alpha, x @ low[2], cores[2], relations) @ up
+        relative = applied(pair_values(alpha, applied(x, low[2]), cores[2], relations), up)
         out = relative if out is None else out + relative
     if out is None:
-        return x.new_zeros(*x.shape[:2], up.shape[-1])
+        return x.new_zeros(*x.shape[:2], sizes(up)[-1])
     return branch_weight(shared, variant) * out
 
 
-def check_lor(x: Tensor, low: Three, cores: Three, up: Tensor, relations: Relations, heads: int,
+def check_lor(x: Tensor, low: Three, cores: Cores, up: Weight, relations: Relations, heads: int,
               shared: Three | None, variant: str) -> int:
     """Check the arguments of LoR-Translution together; return the dimension of a head."""
     check_choice("variant", variant, VARIANTS)
     check_tokens(x, relations.n)
-    r2, e = up.shape
+    r2, e = sizes(up)
     for name, first, core in zip(("query", "key", "value"), low, cores, strict=True):
         check_weight(f"low ({name})", first, x.shape[2], None)
         if core.ndim != 3:
             raise ValueError(f"cores ({name}) must have one matrix per relation (r r1 r2), got {tuple(core.shape)}")
-        check_weight(f"cores ({name})", core, first.shape[1], relations.count, r2)
+        check_weight(f"cores ({name})", core, sizes(first)[1], relations.count, r2)
     for name, w in zip(("query", "key", "value"), shared or (), strict=False):
         check_weight(f"shared ({name})", w, x.shape[2], None, e)
     check_heads(heads, r2)

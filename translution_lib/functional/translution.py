@@ -14,10 +14,11 @@ from translution_lib.functional.attention import masked_softmax
 from translution_lib.functional.checks import check_attention, check_heads, check_tokens, check_weight
 from translution_lib.functional.exported import pair_scores, pair_values
 from translution_lib.functional.masks import shielded
+from translution_lib.functional.shared_maps import Weight, applied, is_shared, sizes
 from translution_lib.relations import Relations
 
 
-def translution_definition(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, w_v: Tensor, relations: Relations,
+def translution_definition(x: Float[Tensor, "b n c"], w_q: Weight, w_k: Weight, w_v: Weight, relations: Relations,
                            heads: int = 1) -> Float[Tensor, "b n e"]:
     """Translution, literally: one vector–matrix product for every pair (i, j), query, key and value.
 
@@ -26,7 +27,7 @@ def translution_definition(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, 
     Args:
         x: features f, one row per token.
         w_q: one matrix per relation, ``r c e``, read at ``relations.index[i, j]``; a weight ``c e`` is
-            shared by all pairs.
+            shared by all pairs, and so is a linear map, with its bias.
         w_k: likewise; what eq. (1) writes W^k[−δ] is stored under the relation of δ.
         w_v: likewise for the values; the number of its columns may differ.
         relations: which pairs share parameters, and which are masked.
@@ -42,7 +43,7 @@ def translution_definition(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, 
     return values_definition(alpha, x, w_v, relations)
 
 
-def translution(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, w_v: Tensor, relations: Relations,
+def translution(x: Float[Tensor, "b n c"], w_q: Weight, w_k: Weight, w_v: Weight, relations: Relations,
                 heads: int = 1) -> Float[Tensor, "b n e"]:
     """Translution by grouped products; equal to :func:`translution_definition`, same arguments.
 
@@ -58,7 +59,7 @@ def translution(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, w_v: Tensor
     return shielded(attend, x, relations.mask_needed(x.device))
 
 
-def translution_scores(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, relations: Relations,
+def translution_scores(x: Float[Tensor, "b n c"], w_q: Weight, w_k: Weight, relations: Relations,
                        heads: int = 1, mask: Tensor | None = None) -> Float[Tensor, "b h n n"]:
     """Return the scores a_ij = q_ij·k_ji / √d, −∞ where a pair is masked, by the table or in its sample.
 
@@ -68,15 +69,19 @@ def translution_scores(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, rela
     return mask_scores(raw_scores(x, w_q, w_k, relations, heads) / math.sqrt(d), relations, mask)
 
 
-def raw_scores(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, relations: Relations,
+def raw_scores(x: Float[Tensor, "b n c"], w_q: Weight, w_k: Weight, relations: Relations,
                heads: int) -> Float[Tensor, "b h n n"]:
     """Return q_ij·k_ji without scale and mask; a side with a shared weight is projected once per token."""
-    if w_q.ndim == 2 and w_k.ndim == 2:
-        q, k = (rearrange(x @ w, "b n (h d) -> b h n d", h=heads) for w in (w_q, w_k))
+    (s, per_pair_q), (t, per_pair_k) = (projected(x, w) for w in (w_q, w_k))
+    if per_pair_q is None and per_pair_k is None:
+        q, k = (rearrange(side, "b n (h d) -> b h n d", h=heads) for side in (s, t))
         return q @ k.mT
-    s, per_pair_q = (x @ w_q, None) if w_q.ndim == 2 else (x, w_q)
-    t, per_pair_k = (x @ w_k, None) if w_k.ndim == 2 else (x, w_k)
     return pair_scores(s, t, per_pair_q, per_pair_k, relations, heads)
+
+
+def projected(x: Tensor, w: Weight) -> tuple[Tensor, Tensor | None]:
+    """Return the tokens times a shared weight, or the tokens and the matrices of the relations."""
+    return (x, w) if isinstance(w, Tensor) and w.ndim == 3 else (applied(x, w), None)
 
 
 def mask_scores(a: Float[Tensor, "b h i n"], relations: Relations,
@@ -87,7 +92,7 @@ def mask_scores(a: Float[Tensor, "b h i n"], relations: Relations,
     return a if relations.complete else a.masked_fill(~relations.mask_on(a.device), -math.inf)
 
 
-def translution_values(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"], w_v: Tensor,
+def translution_values(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"], w_v: Weight,
                        relations: Relations) -> Float[Tensor, "b n e"]:
     """Return Σ_j α_ij f_j W^v[relation of ij]; head h weights the h-th slice of the channels.
 
@@ -98,10 +103,11 @@ def translution_values(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"
     if alpha.ndim != 4 or alpha.shape != (x.shape[0], alpha.shape[1], relations.n, relations.n):
         raise ValueError(f"alpha must have the shape ({x.shape[0]}, heads, {relations.n}, {relations.n}), "
                          f"got {tuple(alpha.shape)}")
-    check_heads(alpha.shape[1], w_v.shape[-1])
-    if w_v.ndim == 3:
-        return pair_values(alpha, x, w_v, relations)
-    v = rearrange(x @ w_v, "b n (h d) -> b h n d", h=alpha.shape[1])
+    check_heads(alpha.shape[1], sizes(w_v)[-1])
+    v, per_pair = projected(x, w_v)
+    if per_pair is not None:
+        return pair_values(alpha, x, per_pair, relations)
+    v = rearrange(v, "b n (h d) -> b h n d", h=alpha.shape[1])
     return rearrange(alpha.to(v.dtype) @ v, "b h n d -> b n (h d)")
 
 
@@ -138,22 +144,29 @@ def gather_weight(w: Tensor, relations: Relations) -> Tensor:
     return w if w.ndim == 2 else w[relations.index_on(w.device).clamp(min=0)]
 
 
-def scores_definition(x: Float[Tensor, "b n c"], w_q: Tensor, w_k: Tensor, relations: Relations,
+def pair_by_pair(x: Float[Tensor, "b i j c"], w: Weight, relations: Relations) -> Float[Tensor, "b n m e"]:
+    """Return f W of every pair: x holds the features of queries, ``b n 1 c``, or of keys, ``b 1 n c``."""
+    if isinstance(w, Tensor) and not is_shared(w):
+        return (x[..., None, :] @ gather_weight(w, relations)).squeeze(-2)
+    return applied(x, w)
+
+
+def scores_definition(x: Float[Tensor, "b n c"], w_q: Weight, w_k: Weight, relations: Relations,
                       heads: int = 1) -> Float[Tensor, "b h n n"]:
     """Return the scaled scores of all pairs by the literal equation, the masked ones included."""
     check_attention(x, w_q, w_k, None, relations, heads)
-    q = (x[:, :, None, None] @ gather_weight(w_q, relations)).squeeze(-2)       # q_ij = f_i W^q[δ]    b n n|1 e
-    k = (x[:, None, :, None] @ gather_weight(w_k, relations)).squeeze(-2)       # k_ji = f_j W^k[−δ]   b n|1 n e
+    q = pair_by_pair(x[:, :, None], w_q, relations)                             # q_ij = f_i W^q[δ]    b n n|1 e
+    k = pair_by_pair(x[:, None], w_k, relations)                                # k_ji = f_j W^k[−δ]   b n|1 n e
     q, k = (rearrange(y, "b i j (h d) -> b h i j d", h=heads) for y in (q, k))
     a = (q * k).sum(-1) / math.sqrt(q.shape[-1])
     return a.expand(-1, -1, relations.n, relations.n)
 
 
-def values_definition(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"], w_v: Tensor,
+def values_definition(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"], w_v: Weight,
                       relations: Relations) -> Float[Tensor, "b n e"]:
     """Return the weighted sum of values f'_i = Σ_j α_ij v_ij by the literal equation."""
     check_tokens(x, relations.n)
-    v = (x[:, None, :, None] @ gather_weight(w_v, relations)).squeeze(-2)       # v_ij = f_j W^v[δ]    b n|1 n e
+    v = pair_by_pair(x[:, None], w_v, relations)                                # v_ij = f_j W^v[δ]    b n|1 n e
     if not relations.complete:                  # 0 · NaN is NaN: a masked pair passes nothing on, whatever it holds
         v = v.masked_fill(~relations.mask_on(x.device)[..., None], 0)
     v = rearrange(v, "b i j (h d) -> b h i j d", h=alpha.shape[1])

@@ -15,8 +15,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from translution_lib.functional.attention import masked_softmax
+from translution_lib.functional.shared_maps import Weight, applied
 from translution_lib.mixers.encodings import Encoding
-from translution_lib.mixers.init import linear_bound, uniform
+from translution_lib.mixers.init import linear
 from translution_lib.mixers.mixer import Mixer, check_sizes, definition, longer
 from translution_lib.relations import Relations
 
@@ -32,7 +33,7 @@ class Attention(Mixer):
         relations: which pairs are masked, and where the tokens stand; a part may read its relations.
         dim, heads: channels and heads, as for :class:`Mixer`.
         encodings: parts such as ``Rotary(angles="learned")``, each with its own options alone; they are copied.
-        options: ``head_dim``, ``dropout``, ``output`` as for :class:`Mixer`.
+        options: ``head_dim``, ``dropout``, ``output``, ``qkv_bias`` as for :class:`Mixer`.
 
     Raises:
         ValueError: what :class:`Mixer` refuses, something that is no part, two parts that turn queries and keys, a
@@ -42,15 +43,15 @@ class Attention(Mixer):
     """
 
     by_relation: ClassVar[tuple[str, ...]] = ()
-    query: nn.Parameter
-    key: nn.Parameter
-    value: nn.Parameter
+    query: nn.Linear
+    key: nn.Linear
+    value: nn.Linear | nn.Parameter
 
     def __init__(self, relations: Relations, dim: int, heads: int, encodings: Sequence[Encoding] = (),
                  **options) -> None:
         super().__init__(relations, dim, heads, **options)
         for name in ("query", "key", "value"):
-            setattr(self, name, nn.Parameter(uniform((dim, self.inner), linear_bound(dim))))
+            setattr(self, name, linear(dim, self.inner, self.qkv_bias))
         for part in encodings:
             if not isinstance(part, Encoding):
                 raise ValueError(f"encodings must be parts such as Rotary(), got {part!r}")
@@ -105,14 +106,14 @@ class Attention(Mixer):
             x = part.placed(x, where or self.relations_for(x))
         return x
 
-    def by_head(self, x: Float[Tensor, "b n c"], *weights: Float[Tensor, "c _"],
+    def by_head(self, x: Float[Tensor, "b n c"], *weights: Weight,
                 where: Relations | None = None) -> list[Tensor]:
         """Return the tokens times each weight, b h n d: as many heads as the weight has columns for.
 
         ``where`` is their table, by default that of a whole text; x are its queries.
         """
         x = self.placed(x, where)
-        return [rearrange(x @ w, "b n (h d) -> b h n d", d=self.head_dim) for w in weights]
+        return [rearrange(applied(x, w), "b n (h d) -> b h n d", d=self.head_dim) for w in weights]
 
     def projected(self, x: Float[Tensor, "b n c"], where: Relations | None = None) -> tuple[Tensor, Tensor]:
         """Return queries and keys, b h n d, before any part changes them."""

@@ -31,6 +31,8 @@ class BilinearAttention(Mixer):
 
     def __init__(self, relations: Relations, dim: int, heads: int, **options) -> None:
         super().__init__(relations, dim, heads, **options)
+        if self.qkv_bias:
+            raise ValueError("qkv_bias must be False: every matrix of this layer depends on the relation")
         r, bound = relations.count, linear_bound(dim)
         self.content = nn.Parameter(uniform((r, heads, dim, dim), bound))                  # A
         self.query_bias = nn.Parameter(uniform((r, heads, dim), bound))                    # b

@@ -84,7 +84,10 @@ class AsTranslution(nn.Module):
                                            dropout=getattr(layer, "dropout", 0.0))
         for name, table in tables.items():
             weight = rearrange(F.pad(table, (0, width - table.shape[-1])), "r h c d -> r c (h d)")
-            setattr(self.translution, name, nn.Parameter((weight if name[0] in relative else weight[0]).clone()))
+            if name[0] in relative:
+                setattr(self.translution, name, nn.Parameter(weight.clone()))
+            else:
+                getattr(self.translution, name).weight = nn.Parameter(weight[0].T.contiguous())
         weight, bias = _output(heads, getattr(layer, "output", nn.Identity()), width)
         self.translution.output.weight, self.translution.output.bias = nn.Parameter(weight), nn.Parameter(bias)
         self.train(layer.training)

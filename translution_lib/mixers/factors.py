@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
+from translution_lib.functional.shared_maps import Weight
 from translution_lib.mixers.mixer import Mixer
 from translution_lib.relations import Relations
 
@@ -131,7 +132,7 @@ class Factors:
 
 
 def plain(layer: Mixer) -> Factors:
-    """Return the factors of a layer's own ``query``, ``key`` and ``value``, each (c, h·d) or (r, c, h·d).
+    """Return the factors of a layer's own query, key and value; their biases are rows of the constant channel.
 
     Raises:
         NoTranslution: a layer that adds an absolute embedding to its input.
@@ -139,8 +140,16 @@ def plain(layer: Mixer) -> Factors:
     if getattr(layer, "position", None) is not None:
         raise NoTranslution(layer, "an absolute embedding makes scores depend on the places of two tokens, not on "
                             "their offset alone", "thm-taxonomy-absolute")
-    query, key, value = (by_head(getattr(layer, name), layer.heads) for name in ("query", "key", "value"))
-    return Factors(layer.relations, query / math.sqrt(layer.head_dim), key, value, _identity(layer.inner, value))
+    query, key, value = (by_head(w, layer.heads) for w in layer.matrices)
+    heads = Factors(layer.relations, query, key, value, _identity(layer.inner, value))
+    rows = {name: _bias(getattr(layer, name), layer.heads) for name in ("query", "key", "value")}
+    heads = heads.with_rows(**rows) if layer.qkv_bias else heads
+    return replace(heads, query=heads.query / math.sqrt(layer.head_dim))
+
+
+def _bias(w: Weight, heads: int) -> Float[Tensor, "1 h d"] | None:
+    """Return the bias of a shared map, head by head."""
+    return rearrange(w.bias, "(h d) -> 1 h d", h=heads) if isinstance(w, nn.Linear) and w.bias is not None else None
 
 
 def by_head(weight: Tensor, heads: int) -> Float[Tensor, "_ h c d"]:

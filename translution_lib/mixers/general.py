@@ -3,6 +3,7 @@
 Source: the Translution paper, appendix B; chapter "Continuous positions".
 """
 
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -151,6 +152,8 @@ class GeneralTranslution(Mixer):
     def __init__(self, relations: Relations, dim: int, heads: int, *, kernel: str = "mlp", functions: int = 8,
                  hidden: int = 32, centres: int = 5, width: float | int | None = None, **options) -> None:
         super().__init__(relations, dim, heads, **options)
+        if self.qkv_bias:
+            raise ValueError("qkv_bias must be False: every matrix of this layer depends on the relation")
         check_choice("kernel", kernel, KERNELS)
         check_sizes(centres=centres)
         self.kernel, m = kernel, offset_count(relations)
@@ -181,9 +184,10 @@ class GeneralTranslution(Mixer):
     def functions(self) -> Float[Tensor, "r k"]:
         """Return φ_k of every relation: of its offset, or one-hot for a role of the CLS token."""
         rows = self.relations.count - offset_count(self.relations)
-        delta = offset_vectors(self.relations).to(self.query.device, self.query.dtype)
-        phi = torch.eye(len(delta)).to(delta) if self.basis is None else self.basis(delta)
-        return torch.block_diag(phi, torch.eye(rows).to(phi)) if rows else phi
+        delta = self.relations.on(("offsets",), lambda: offset_vectors(self.relations), self.query)
+        eye = partial(torch.eye, dtype=delta.dtype, device=delta.device)
+        phi = eye(len(delta)) if self.basis is None else self.basis(delta)
+        return torch.block_diag(phi, eye(rows)) if rows else phi
 
     def tables(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the query, key and value matrices of all relations, r c e each: W[δ] = Σ_k φ_k(δ) W_k."""

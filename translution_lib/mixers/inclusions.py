@@ -84,7 +84,7 @@ def _vectors(part: Vectors, heads: Factors, layer: Attention) -> Factors:
                   for table in (part.key_vector, part.value_vector))
     if key is not None and heads.query.shape[0] > 1:
         wide = heads.with_rows(value=value)
-        query = F.pad(plain(layer).query, (0, 0, 0, 1))
+        query = F.pad(plain(layer).query, (0, 0, 0, int(not layer.qkv_bias)))
         return wide.with_channels(query, F.pad(key[:, :, None], (0, 0, query.shape[2] - 1, 0)))
     return heads.with_rows(key=key, value=value)
 
@@ -187,12 +187,14 @@ def _lor(layer: LoRTranslution) -> Factors:
     half = 0.5 if layer.variant == "released" and layer.shared is not None else 1.0
     scale, h = half / math.sqrt(layer.head_dim), layer.heads
     query, key, value = (by_head(low @ core, h) for low, core in zip(layer.low, layer.cores, strict=True))
-    low = Factors(layer.relations, scale * query, key, half * value, layer.value_up.detach())
+    low = Factors(layer.relations, scale * query, key, half * value, layer.up.detach())
     if layer.shared is None:
         return low
-    query, key, value = (by_head(weight, h) for weight in layer.shared)
-    full = Factors(layer.relations, scale * query, key, half * value, torch.eye(layer.inner).to(value))
-    return low.beside(full) if layer.relative_dim[1] else full
+    full = plain(layer)
+    full = replace(full, query=half * full.query, value=half * full.value)
+    if not layer.relative_dim[1]:
+        return full
+    return (low.with_constant() if full.constant else low).beside(full)
 
 
 @factors.register(BilinearAttention)

@@ -1,4 +1,4 @@
-"""Initialisation of relation weights.
+"""Initialisation of relation weights and of the maps that all pairs share.
 
 Source: chapter "The operator"; the two rules differ by √C′, a factor of 13.9 at C = 192.
 """
@@ -6,7 +6,7 @@ Source: chapter "The operator"; the two rules differ by √C′, a factor of 13.
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from translution_lib.functional.checks import check_choice
 
@@ -33,3 +33,17 @@ def relation_bound(rows: int, columns: int, init: str) -> float:
 def uniform(shape: tuple[int, ...], bound: float) -> Tensor:
     """Return a tensor drawn uniformly from [−bound, bound]."""
     return torch.empty(shape).uniform_(-bound, bound)
+
+
+def linear(rows: int, columns: int, bias: bool = False) -> nn.Linear:
+    """Return the linear map f W + b whose W (rows columns) :func:`uniform` draws; b starts at zero.
+
+    Its weight is the transpose, and nothing but W is drawn.
+    """
+    made = nn.Linear(1, 1, bias, device="meta")     # an empty map would warn of its own initialisation
+    made.in_features, made.out_features = rows, columns
+    drawn = uniform((rows, columns), linear_bound(rows))
+    made.weight = nn.Parameter(drawn.T.contiguous())
+    if bias:
+        made.bias = nn.Parameter(drawn.new_zeros(columns))
+    return made

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from translution_lib.functional.attention import masked_softmax
 from translution_lib.functional.checks import check_heads, check_sizes, check_tokens
 from translution_lib.functional.masks import apart, check_mask
+from translution_lib.functional.shared_maps import matrix
 from translution_lib.relations import Relations
 from translution_lib.resizing import carried, nearest_relations
 
@@ -37,6 +38,14 @@ def definition() -> Iterator[None]:
         _literal.reset(token)
 
 
+class Matrices(NamedTuple):
+    """What the book writes W^q, W^k and W^v: (C, C′), or (r, C, C′) with one matrix per relation; f W is a row."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+
 class Mixer(nn.Module):
     """Softmax attention over the pairs of a relation table, b n c -> b n c.
 
@@ -48,16 +57,19 @@ class Mixer(nn.Module):
         dropout: probability of dropping an attention weight while training.
         output_dropout: probability of dropping a channel of the output while training.
         output: whether a linear map with bias follows; without it heads · head_dim must equal dim.
+        qkv_bias: whether the query, key and value maps that all pairs share have a bias, zero at first.
 
     Raises:
-        ValueError: heads that do not divide dim, sizes that are not positive integers, a dropout outside [0, 1).
+        ValueError: heads that do not divide dim, sizes that are not positive integers, a dropout outside [0, 1), a
+            qkv_bias of a layer without shared maps.
     """
 
     by_relation: ClassVar[Any] = None
     """The parameters with an entry for every relation along their first axis, by name; None where nobody said which."""
 
     def __init__(self, relations: Relations, dim: int, heads: int, *, head_dim: int | None = None,
-                 dropout: float = 0.0, output: bool = True, output_dropout: float = 0.0) -> None:
+                 dropout: float = 0.0, output: bool = True, output_dropout: float = 0.0,
+                 qkv_bias: bool = False) -> None:
         super().__init__()
         self.serves(relations)
         check_sizes(dim=dim, heads=heads, **({} if head_dim is None else {"head_dim": head_dim}))
@@ -65,11 +77,13 @@ class Mixer(nn.Module):
             if not 0 <= share < 1:
                 raise ValueError(f"{name} must be from 0 up to 1, got {share!r}")
         self.relations, self.dim, self.heads, self.dropout = relations, dim, heads, dropout
-        self.output_dropout = output_dropout
+        self.output_dropout, self.qkv_bias = output_dropout, qkv_bias
         self.head_dim = check_heads(heads, dim) if head_dim is None else head_dim
         self.inner = heads * self.head_dim
         if not output and self.inner != dim:
             raise ValueError(f"output must be True where heads · head_dim = {self.inner} differs from dim = {dim}")
+        for name in Matrices._fields:
+            self.register_module(name, None)    # in the order in which they are applied; a table takes its place
         self.output = nn.Linear(self.inner, dim) if output else nn.Identity()
 
     def __init_subclass__(cls, **options) -> None:
@@ -92,6 +106,12 @@ class Mixer(nn.Module):
                 for name in {"scores", "weights", "values"} & vars(kind).keys():
                     raise TypeError(f"{cls.__name__} changes {name}, which the mix of {cls.__mro__[fast].__name__} "
                                     "does not run: write a mix as well, or take mix = Mixer.mix")
+
+    @property
+    def matrices(self) -> Matrices:
+        """The matrices of query, key and value as the book writes them: those of shared maps are views of them."""
+        query, key, value = (matrix(getattr(self, name)) for name in Matrices._fields)
+        return Matrices(query, key, value)
 
     def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
         """Return the scaled scores a_ij of all pairs, before the mask, by the literal equation."""

@@ -87,7 +87,8 @@ class Performer(Attention):
         The tensor is new: a graph that was built with the old draw keeps it.
         """
         m = self.num_features or max(1, int(self.score_dim * math.log(self.score_dim)))
-        self.omega = draw_features(self.draw, m, self.score_dim).to(self.query)
+        like = self.query.weight if self.omega is None else self.omega
+        self.omega = draw_features(self.draw, m, self.score_dim).to(like)
 
     def projected(self, x: Float[Tensor, "b n c"], where: Relations | None = None) -> tuple[Tensor, Tensor]:
         """Return queries and keys, b h n score_dim, scaled so that the score is their plain product: q_i k_jᵀ."""

@@ -28,7 +28,7 @@ from translution_lib.functional.window_sum import (
     window_columns,
     window_sum,
 )
-from translution_lib.mixers.init import linear_bound, uniform
+from translution_lib.mixers.init import linear
 from translution_lib.mixers.mixer import longer
 from translution_lib.mixers.performer import Performer, existing, no_autocast
 from translution_lib.relations import Relations
@@ -61,7 +61,7 @@ class PerformerS1(Performer):
         super().__init__(relations, dim, heads, **options)
         axes = len(grid_of(relations))
         scales = frequencies(2 * length_scales, 1, base).repeat(axes, 1)
-        self.scales = nn.Parameter(scales.to(self.query))                            # a l
+        self.scales = nn.Parameter(scales.to(self.query.weight))                            # a l
         self.blocks = nn.Parameter(torch.randn(2, heads, axes * length_scales))      # α, β
         self.start_features(self.head_dim + 2 * axes * length_scales)
 
@@ -72,8 +72,11 @@ class PerformerS1(Performer):
 
     def positional(self, where: Relations) -> Float[Tensor, "n p"]:
         """Return φ of the queries of a table; zero for CLS."""
-        assert where.positions is not None
-        return F.pad(positional_features(where.positions[where.first:], self.scales), (0, 0, int(where.cls), 0))
+        cls, positions = int(self.relations.cls), self.relations.positions
+        assert positions is not None
+        exact = self.scales.to(torch.promote_types(self.scales.dtype, torch.float32))
+        there = self.relations.on(("positions",), lambda: positions, exact)
+        return F.pad(positional_features(there[where.first: where.n - cls], exact), (0, 0, cls, 0))
 
     def projected(self, x: Float[Tensor, "b n c"], where: Relations | None = None) -> tuple[Tensor, Tensor]:
         """Return queries [q, φ W] and keys [k, φ], b h n (d + 2·a·l), scaled as those of a Performer."""
@@ -131,7 +134,7 @@ class PerformerS2(Performer):
         super().__init__(relations, dim, heads, **options)
         self.clip, self.signed, self.corner = clip, signed or relations.causal, corner
         rows = 2 * clip + 1 if signed and not relations.causal else clip + 1
-        self.key = nn.Parameter(uniform((dim, self.inner // 2), linear_bound(dim)))
+        self.key = linear(dim, self.inner // 2, self.qkv_bias)
         self.distances = nn.Parameter(torch.randn(rows, self.head_dim))              # w, shared by the heads
 
     def serves(self, relations: Relations) -> None:

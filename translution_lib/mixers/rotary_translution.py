@@ -72,4 +72,4 @@ class RotaryTranslution(Attention):
         if memory is None:
             return self(x), kept
         alpha = mask_scores(q @ kept[0].mT / math.sqrt(self.head_dim), where).softmax(dim=-1)
-        return self.output(row_values(alpha, kept[1], self.value, where)), kept
+        return self.output(row_values(alpha, kept[1], self.matrices.value, where)), kept

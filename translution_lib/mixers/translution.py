@@ -6,8 +6,10 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from translution_lib.functional.shared_maps import Weight
 from translution_lib.functional.translution import (
     mask_scores,
+    projected,
     row_scores,
     row_values,
     scores_definition,
@@ -15,7 +17,7 @@ from translution_lib.functional.translution import (
     translution_values,
     values_definition,
 )
-from translution_lib.mixers.init import linear_bound, relation_bound, uniform
+from translution_lib.mixers.init import linear, relation_bound, uniform
 from translution_lib.mixers.mixer import Mixer, longer
 from translution_lib.relations import Relations
 
@@ -29,17 +31,18 @@ class Translution(Mixer):
         relative: which of q, k and v have one matrix per relation: any subset of the letters of "qkv". "qkv" is the
             paper, "v" its preprint, "" is self-attention.
         init: "fan_in" (every matrix U(±1/√C)) or "released" (the authors' code, U(±1/√(C·C′))).
-        options: ``head_dim``, ``dropout``, ``output`` as for :class:`Mixer`.
+        options: ``head_dim``, ``dropout``, ``output``, ``qkv_bias`` as for :class:`Mixer`.
 
     Raises:
-        ValueError: letters outside "qkv", an unknown init, or what :class:`Mixer` refuses.
+        ValueError: letters outside "qkv", an unknown init, a qkv_bias where no map is shared, or what
+            :class:`Mixer` refuses.
 
     Label: thm-taxonomy-parity, thm-taxonomy-response.
     """
 
-    query: nn.Parameter
-    key: nn.Parameter
-    value: nn.Parameter
+    query: nn.Linear | nn.Parameter
+    key: nn.Linear | nn.Parameter
+    value: nn.Linear | nn.Parameter
 
     @property
     def by_relation(self) -> tuple[str, ...]:       # type: ignore[override]
@@ -51,14 +54,15 @@ class Translution(Mixer):
         super().__init__(relations, dim, heads, **options)
         if not isinstance(relative, str) or set(relative) - set("qkv") or len(set(relative)) < len(relative):
             raise ValueError(f'relative must hold letters of "qkv", each at most once, got {relative!r}')
+        if self.qkv_bias and len(relative) == 3:
+            raise ValueError("qkv_bias must be False with relative='qkv': no map is shared by all pairs")
         self.relative = relative
         bound = relation_bound(dim, self.inner, init)
         for name in ("query", "key", "value"):
             if name[0] in relative:
-                weight = uniform((relations.count, dim, self.inner), bound)
+                setattr(self, name, nn.Parameter(uniform((relations.count, dim, self.inner), bound)))
             else:
-                weight = uniform((dim, self.inner), linear_bound(dim))
-            setattr(self, name, nn.Parameter(weight))
+                setattr(self, name, linear(dim, self.inner, self.qkv_bias))
 
     def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
         """a_ij = q_ij·k_ji / √d with q_ij = f_i W^q[δ], k_ji = f_j W^k[−δ]."""
@@ -86,19 +90,18 @@ class Translution(Mixer):
         return f"{super().extra_repr()}, relative={self.relative!r}"
 
 
-def stepped(layer: Mixer, x: Float[Tensor, "b m c"], weights: tuple[Tensor, Tensor, Tensor],
+def stepped(layer: Mixer, x: Float[Tensor, "b m c"], weights: tuple[Weight, Weight, Weight],
             memory: Any) -> tuple[Float[Tensor, "b m c"], Any]:
     """Return the next rows of Translution with these weights, r c e or shared c e, and what it remembers."""
-    query, *others = weights
     before = (None, None) if memory is None else memory
-    kept = tuple(longer(old, x if w.ndim == 3 else x @ w) for old, w in zip(before, others, strict=True))
+    (q, w_q), *sides = (projected(x, w) for w in weights)
+    kept = tuple(longer(old, new) for old, (new, _) in zip(before, sides, strict=True))
     if memory is None:
         return layer(x), kept
     rows = layer.relations.rows(memory[0].shape[1], kept[0].shape[1])
-    q, (w_q, w_k, w_v) = x if query.ndim == 3 else x @ query, (w if w.ndim == 3 else None for w in weights)
-    a = row_scores(q, kept[0], w_q, w_k, rows, layer.heads) / math.sqrt(layer.head_dim)
+    a = row_scores(q, kept[0], w_q, sides[0][1], rows, layer.heads) / math.sqrt(layer.head_dim)
     alpha = mask_scores(a, rows).softmax(dim=-1)
-    return layer.output(row_values(alpha, kept[1], w_v, rows)), kept
+    return layer.output(row_values(alpha, kept[1], sides[1][1], rows)), kept
 
 
 class ValueTranslution(Translution):

@@ -54,7 +54,7 @@ class Encoding(nn.Module):
             ValueError: a table that the part cannot serve; a parameter that has another shape there and is not among
                 ``entries``.
         """
-        part, state = copy.deepcopy(self), self.state_dict()
+        part, state = copy.deepcopy(self, {id(old): new}), self.state_dict()
         for name, (axis, ids) in self.entries(old, new).items():
             state[name] = state[name].index_select(axis, ids.to(state[name].device))
         with torch.random.fork_rng(devices=[]):

@@ -50,6 +50,7 @@ class PositionalGate(Encoding):
     def start(self, relations: Relations, dim: int, heads: int, head_dim: int) -> None:
         """Draw u; the first heads of "original" look at neighbours."""
         # A plain tensor on the CPU, neither a parameter nor a buffer: the relation table determines it.
+        self.relations = relations
         self.encoding = position_encoding(relations, self.form)  # m r
         self.position_weight = nn.Parameter(0.02 * torch.randn(heads, self.encoding.shape[1]))  # u
         self.gate = nn.Parameter(torch.ones(heads))  # λ
@@ -67,7 +68,7 @@ class PositionalGate(Encoding):
 
     def offset_scores(self) -> Float[Tensor, "h m"]:
         """Return u·r[δ]: the position score of each head and offset."""
-        return self.position_weight @ self.encoding.to(self.position_weight).T
+        return self.position_weight @ self.relations.on(("gate", self.form), lambda: self.encoding, self.gate).T
 
     def position_weights(self, relations: Relations) -> Float[Tensor, "h i n"]:
         """Return β_ij = softmax_j u·r[δ]: the weights that do not look at the content."""

@@ -53,21 +53,24 @@ class Rotary(Encoding):
         """Make the tables of angles."""
         if relations.positions is None:
             raise ValueError(f"relations must have a grid: a rotation needs positions, got {relations!r}")
-        # The tables stay on the CPU in double precision; what the layer computes with is cast from them.
+        self.relations = relations
+        # The tables stay on the CPU in double precision; what the layer computes with is made from them.
         self._fixed = frequencies(head_dim, relations.positions.shape[1], self.base)
         self._positions = F.pad(relations.positions, (0, 0, int(relations.cls), 0)).double()
         like = torch.empty(0)
         self.theta = nn.Parameter(self._fixed.repeat(heads, 1, 1).to(like)) if self.learned else None
-        phase = phases(self._positions, self._fixed)
-        self.register_buffer("cos", phase.cos().to(like), persistent=False)
-        self.register_buffer("sin", phase.sin().to(like), persistent=False)
+        for name in ("cos", "sin"):
+            self.register_buffer(name, like, persistent=False)
+        self._fixed_waves()
 
-    def _apply(self, fn, recurse=True):
-        """Cast the tables anew after every cast of the layer, so that none is rounded twice."""
-        super()._apply(fn, recurse)
+    @torch.inference_mode(False)
+    def _fixed_waves(self) -> tuple[Tensor, Tensor]:
+        """Round the tables to the type that the layer has now, on its device, and keep them; an export keeps none."""
         phase = phases(self._positions, self._fixed)
-        self.cos, self.sin = phase.cos().to(self.cos), phase.sin().to(self.sin)
-        return self
+        cos, sin = phase.cos().to(self.cos), phase.sin().to(self.sin)
+        if not torch.compiler.is_exporting():
+            self.cos, self.sin, self._made = cos, sin, cos
+        return cos, sin
 
     @property
     def angles(self) -> Tensor:
@@ -80,8 +83,12 @@ class Rotary(Encoding):
         They have the shape (n, d/2), or (h, n, d/2) where angles are learned.
         """
         if self.theta is None:
-            return self.cos[first:n], self.sin[first:n]
-        phase = phases(self._positions[first:n], self.theta)
+            # Another tensor was cast, moved or emptied since: none is rounded twice.
+            cos, sin = (self.cos, self.sin) if self.cos is self._made else self._fixed_waves()
+            return cos[first:n], sin[first:n]
+        exact = self.theta.to(torch.promote_types(self.theta.dtype, torch.float32))
+        places = self.relations.on(("turned places",), lambda: self._positions, exact)
+        phase = phases(places[first:n], exact)
         return phase.cos(), phase.sin()
 
     def queries_keys(self, q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"],

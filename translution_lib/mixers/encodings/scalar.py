@@ -53,7 +53,7 @@ class ScalarBias(Encoding):
 
     def start(self, relations: Relations, dim: int, heads: int, head_dim: int) -> None:
         """Draw the table."""
-        self.heads, rows = heads, offset_count(relations)
+        self.relations, self.heads, rows = relations, heads, offset_count(relations)
         # Plain tensors on the CPU, neither parameters nor buffers: the relation table determines them.
         delta = torch.tensor(relations.labels[:rows], device="cpu")  # m dimensions
         self.distance = delta.double().norm(dim=1)
@@ -76,8 +76,15 @@ class ScalarBias(Encoding):
     def offset_bias(self) -> Float[Tensor, "h m"]:
         """Return b: one number per head and offset, in the order of the ids."""
         if self.table is None:
-            return -torch.outer(alibi_slopes(self.heads), self.distance).to(self.like)
-        return self.table[:, self.bucket.to(self.table.device)] if self.maker == "t5" else self.table
+            return self.relations.on(("alibi", self.heads), self._alibi, self.like)
+        if self.maker == "table":
+            return self.table
+        device = self.table.device
+        key = ("t5", self.num_buckets, self.max_distance, str(device))
+        return self.table[:, self.relations._remember(key, lambda: self.bucket.to(device))]
+
+    def _alibi(self) -> Float[Tensor, "h m"]:
+        return -torch.outer(alibi_slopes(self.heads), self.distance)
 
     def entries(self, old: Relations, new: Relations) -> dict[str, tuple[int, Tensor]]:
         """A column of a learned table for every offset."""
