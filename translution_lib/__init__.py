@@ -33,6 +33,7 @@ from translution_lib.mixers import (
     Rotary,
     RotaryTranslution,
     ScalarBias,
+    SelfAttention,
     Translution,
     Transport,
     ValueTranslution,
@@ -48,6 +49,6 @@ __version__ = "0.1.0"
 __all__ = ["GPT", "MIXERS", "Absolute", "AbsoluteTranslution", "Attention", "BilinearAttention", "Convolution",
            "Encoded", "Encoding", "GeneralTranslution", "LoRTranslution", "Mixer", "NoTranslution",
            "Performer", "PerformerS1", "PerformerS2", "PositionalGate", "Relations", "Rotary",
-           "RotaryTranslution", "ScalarBias", "Translution", "Transport", "ValueTranslution", "Vectors",
-           "ViT", "as_translution", "backend", "bucketed", "cost", "functional", "merge", "offsets", "pairs",
-           "place_cls", "shared", "translution"]
+           "RotaryTranslution", "ScalarBias", "SelfAttention", "Translution", "Transport", "ValueTranslution",
+           "Vectors", "ViT", "as_translution", "backend", "bucketed", "cost", "functional", "merge", "offsets",
+           "pairs", "place_cls", "shared", "translution"]

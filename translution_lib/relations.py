@@ -55,7 +55,8 @@ class Relations:
     spoils none. What a layer reads elsewhere is copied there when it is first read, once for all layers.
 
     Attributes:
-        index: ids, shape (n, n); row = query i, column = key j; -1 where i may not attend to j.
+        index: ids, shape (n, n); row = query i, column = key j; -1 where i may not attend to j. A table of some rows
+            (:meth:`rows`) has those of the last queries alone.
         count: number of relations; ids are 0 … count − 1.
         labels: what each relation is: an offset δ as a tuple, a CLS role (a text), a pair (i, j), or "all".
         shape: sides of the grid that the tokens stand on, or None where tokens have no position.
@@ -72,7 +73,7 @@ class Relations:
         ValueError: an index, a shape or positions of a wrong type or size; ids without labels; a query without a key.
     """
 
-    index: Int[Tensor, "n n"]
+    index: Int[Tensor, "i n"]
     count: int
     labels: tuple
     shape: tuple[int, ...] | None = None
@@ -80,7 +81,7 @@ class Relations:
     causal: bool = False
     positions: Int[Tensor, "m d"] | None = None
     _cache: Copies = field(default_factory=Copies, repr=False)
-    mask: Bool[Tensor, "n n"] = field(init=False, repr=False)
+    mask: Bool[Tensor, "i n"] = field(init=False, repr=False)
     complete: bool = field(init=False, repr=False)
     all_past: bool = field(init=False, repr=False)
     number: int = field(init=False, repr=False)
@@ -88,7 +89,7 @@ class Relations:
     def __post_init__(self) -> None:
         """Refuse a table whose ids, labels and places do not fit together; place the tokens of a whole grid."""
         _check_integers("index", self.index)
-        if self.index.ndim != 2 or self.index.shape[0] != self.index.shape[1] or not self.n:
+        if self.index.ndim != 2 or self.first or not self.n:
             raise ValueError(f"index must be a square table of ids, got shape {tuple(self.index.shape)}")
         if len(self.labels) != self.count:
             raise ValueError(f"labels must name each of the {self.count} relations, got {len(self.labels)} labels")
@@ -144,7 +145,12 @@ class Relations:
     @property
     def n(self) -> int:
         """Number of tokens, the CLS token included."""
-        return self.index.shape[0]
+        return self.index.shape[1]
+
+    @property
+    def first(self) -> int:
+        """The first token that is a query: 0, or that of :meth:`rows`."""
+        return self.index.shape[1] - self.index.shape[0]
 
     @cached_property
     def whole(self) -> bool:
@@ -194,9 +200,39 @@ class Relations:
             raise ValueError(f"x has {n} tokens, expected {allowed}: the length of its relation table")
         kept = self._cache.get("prefix")
         if kept is None or kept.n != n:         # one alone is kept: a text that grows must not leave a table per token
+            if kept is not None:
+                kept._cache.clear()             # what it remembers refers to it, and would wait for the collector
             kept = self._cache["prefix"] = self._prefix(n)
             kept._cache.update({key: t[:n, :n] for key, t in self._cache.items() if key[0] in ("index", "mask")})
         return kept
+
+    def rows(self, first: int, n: int) -> "Relations":
+        """Return the rows of the queries first … n − 1 of the table for n tokens: ids of the shape (n − first, n).
+
+        What writes a text asks for one row at a time, and no table of n × n is made for it.
+
+        Raises:
+            ValueError: a table that is not causal, or not so long.
+        """
+        if first == 0:
+            return self.for_length(n)
+        if not (self.causal and 0 < first < n <= self.n):
+            raise ValueError(f"rows needs a causal table and 0 < first < n ≤ {self.n}, got first = {first}, n = {n} "
+                             f"for {self!r}")
+        kept = self._cache.get("rows")
+        if kept is None or (kept.first, kept.n) != (first, n):
+            kept = self._cache["rows"] = self._rows(first, n)
+            kept._cache.update({key: t[first:n, :n] for key, t in self._cache.items() if key[0] in ("index", "mask")})
+        return kept
+
+    def _rows(self, first: int, n: int) -> "Relations":
+        """Make a table that is not square, which the constructor refuses: not every product can serve one."""
+        index, part = self.index[first:n, :n], object.__new__(Relations)
+        mask, places = index != MASKED, None if self.positions is None else self.positions[:n]
+        part.__setstate__({"index": index, "count": self.count, "labels": self.labels, "shape": self.shape,
+                           "cls": False, "causal": True, "positions": places, "_cache": Copies(), "mask": mask,
+                           "complete": bool(mask.all()), "all_past": False})
+        return part
 
     def _prefix(self, n: int) -> "Relations":
         if self.whole:
@@ -226,15 +262,15 @@ class Relations:
         places = None if self.positions is None else self.positions[rows[int(cls):] - int(self.cls)]
         return Relations(self.index[rows][:, rows], self.count, self.labels, self.shape, cls, self.causal, places)
 
-    def index_on(self, device: torch.device | str) -> Int[Tensor, "n n"]:
+    def index_on(self, device: torch.device | str) -> Int[Tensor, "i n"]:
         """Return ``index`` on a device; the copy is kept."""
         return self._remember(("index", str(device)), lambda: self.index.to(device))
 
-    def mask_on(self, device: torch.device | str) -> Bool[Tensor, "n n"]:
+    def mask_on(self, device: torch.device | str) -> Bool[Tensor, "i n"]:
         """Return ``mask`` on a device; the copy is kept."""
         return self._remember(("mask", str(device)), lambda: self.mask.to(device))
 
-    def mask_needed(self, device: torch.device | str) -> Bool[Tensor, "n n"] | None:
+    def mask_needed(self, device: torch.device | str) -> Bool[Tensor, "i n"] | None:
         """Return the mask on a device, or None where every pair may attend."""
         return None if self.complete else self.mask_on(device)
 

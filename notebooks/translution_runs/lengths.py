@@ -5,14 +5,10 @@ offsets of its context alone: a longer text needs a rule for those beyond. No ru
 training never saw, so that an absolute embedding is refused. Source: chapter "Language models".
 """
 
-from copy import deepcopy
-from dataclasses import fields
 from typing import Any
 
-import torch
-
-from translution_lib.mixers import GeneralTranslution
 from translution_lib.models import GPT
+from translution_lib.models.blocks import alike
 from translution_lib.models.gpt import BEYOND
 
 WITHIN, NATIVE = "within", "native"
@@ -47,7 +43,7 @@ def how(model: GPT, length: int, rule: str = "") -> str:
         raise Bounded(f"there is an embedding of {known} places, and none of the others")
     if rule and (model.config.reach, model.config.bucket_offsets) != (None, None):
         raise Bounded("offsets share parameters by a rule of the model's own")
-    native = shapes(model) == shapes(stretched(model, length, device="meta"))
+    native = shapes(model) == shapes(alike(model, context=length))
     if rule == "clip" and native:
         raise Bounded("nothing to clip: no parameter belongs to an offset of the context")
     if rule == "" and not native:
@@ -67,23 +63,9 @@ def lengthened(model: GPT, length: int, rule: str = "") -> GPT:
         return model
     changes: dict[str, Any] = {} if way == NATIVE else {"reach": model.config.context, "beyond": way}
     try:
-        with torch.random.fork_rng(devices=[]):
-            longer = stretched(model, length, **changes)
+        return model.resized(length, **changes)
     except ValueError as error:
         raise Bounded(f"no {way}: {error}") from error
-    for own, other in zip(model.modules(), longer.modules(), strict=True):
-        if isinstance(own, GeneralTranslution) and isinstance(other, GeneralTranslution):
-            other.basis = deepcopy(own.basis)  # its functions of the offset are scaled by the context
-    longer.load_state_dict(model.state_dict())
-    return longer.to(model.head.weight.device, model.head.weight.dtype).train(model.training)
-
-
-def stretched(model: GPT, length: int, device: str = "cpu", **changes: Any) -> GPT:
-    """A model of the same configuration but for its context and `changes`, with weights of its own."""
-    own = {field.name: getattr(model.config, field.name) for field in fields(model.config)}
-    options = own.pop("options")
-    with torch.device(device):
-        return GPT(**{**own, "context": length, **changes}, **options)
 
 
 def shapes(model: GPT) -> dict[str, tuple[int, ...]]:

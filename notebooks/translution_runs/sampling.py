@@ -1,4 +1,4 @@
-"""Text from a trained model: one token after the other, each drawn from what the model expects."""
+"""A text of any length from a trained model, which reads as many of its last tokens as its context has."""
 
 import torch
 from jaxtyping import Int64
@@ -7,32 +7,26 @@ from torch import Tensor
 from translution_lib.models import GPT
 
 
-@torch.no_grad()
 def generate(
     model: GPT, start: Int64[Tensor, " n"], count: int, temperature: float = 1.0,
     generator: torch.Generator | None = None,
 ) -> Int64[Tensor, " m"]:
-    """Append `count` tokens to `start`, each drawn from softmax(logits / temperature).
+    """Append `count` tokens to `start` as `GPT.generate` draws them, and go on from the last ones where it ends.
 
     Args:
-        model: reads the last tokens only, as many as its context has.
+        model: of any context.
         start: at least one token, on the model's device.
         count: tokens to draw.
-        temperature: above 0; towards 0 the most probable token is taken.
-        generator: on the CPU; torch's own by default.
+        temperature: 0 takes the most probable token.
+        generator: on any device; torch's own by default.
 
     Raises:
-        ValueError: no token to begin with, a negative count, a temperature that is not above 0.
-
-    Label: thm-language-temperature.
+        ValueError: as `GPT.generate`.
     """
-    if not len(start) or count < 0 or not temperature > 0:
-        raise ValueError(f"start, count, temperature: got {len(start)} tokens, {count} and {temperature}, expected at "
-                         "least one token, a count from 0 and a temperature above 0")
-    model.eval()
-    written = start
-    for _ in range(count):
-        logits = model(written[None, -model.config.context:])[0, -1].double().cpu() / temperature
-        drawn = torch.multinomial(logits.softmax(0), 1, generator=generator)
-        written = torch.cat([written, drawn.to(written.device)])
+    written, wanted = start, len(start) + count
+    while len(written) < wanted or written is start:
+        read = written[-model.config.context:]
+        more = min(wanted - len(written), model.config.context + 1 - len(read))
+        new = model.generate(read[None], more, temperature=temperature, generator=generator)[0, len(read):]
+        written = torch.cat([written, new])
     return written

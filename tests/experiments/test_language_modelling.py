@@ -281,14 +281,16 @@ def test_the_most_probable_text_is_the_one_found_by_hand():
         for _ in range(12):
             written.append(int(model(torch.tensor([written[-8:]]))[0, -1].argmax()))
     assert generate(model, start, 12, temperature=1e-4).tolist() == written
+    assert generate(model, start, 12, temperature=0).tolist() == written == generate(
+        model, torch.tensor(written[:11]), 3, temperature=0).tolist()
     drawn = [generate(model, start, 12, generator=torch.Generator().manual_seed(seed)) for seed in (0, 0, 1)]
     assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
 
 
-@pytest.mark.parametrize("wrong", [{"start": torch.tensor([], dtype=torch.int64)}, {"count": -1},
-                                   {"temperature": 0.0}])
-def test_a_sample_without_a_start_or_a_temperature_is_refused(wrong):
-    with pytest.raises(ValueError, match="start, count, temperature: got"):
+@pytest.mark.parametrize(("wrong", "word"), [({"start": torch.tensor([], dtype=torch.int64)}, "ids"),
+                                             ({"count": -1}, "new_tokens"), ({"temperature": -1.0}, "temperature")])
+def test_a_sample_without_a_start_or_a_temperature_is_refused(wrong, word):
+    with pytest.raises(ValueError, match=word):
         generate(build_model(config(), 5), **{"start": torch.tensor([1]), "count": 2, **wrong})
 
 

@@ -68,7 +68,7 @@ def test_the_library_is_imported_without_anything_else():
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.modules.update(dict.fromkeys({others}))"
     made = "translution_lib.ViT.named('A/12', image_size=24, channels=1)"
     done = run(f"{code}; import translution_lib; print({made}.config.grid)")
-    assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "(2, 2)\n"), done.stderr
 
 
 def test_the_command_says_in_one_line_what_it_lacks():

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from translution_lib import GPT, MIXERS, Attention, Translution, ViT, backend, cost
+from translution_lib import GPT, MIXERS, Attention, Translution, ViT, backend, cost, offsets
 
 SMALL = {"image_size": 6, "patch_size": 3, "channels": 2, "classes": 5, "dim": 8, "depth": 2, "heads": 2, "ff": 12}
 TEXT = {"vocabulary": 11, "context": 6, "dim": 8, "depth": 2, "heads": 2, "ff": 12}
@@ -72,6 +72,33 @@ def test_patches_keep_their_pixels():
     torch.testing.assert_close(pixels[0][0, 2], patch.permute(1, 2, 0).flatten())
 
 
+@given(st.tuples(st.integers(1, 3), st.integers(1, 3)), st.tuples(st.integers(1, 3), st.integers(1, 3)),
+       st.sampled_from(["cls", "mean"]), st.sampled_from(["learned", "sinusoidal"]))
+def test_sides_may_be_pairs(patch, cells, pool, embedding):
+    """Rows first: the tokens of an image are those that torch's own convolution over patches sees, cell by cell."""
+    image = [p * c for p, c in zip(patch, cells, strict=True)]
+    model = ViT(image, patch, 2, 5, 8, 1, 2, 12, pool=pool, absolute=True, embedding=embedding)
+    table = offsets(cells, cls=pool == "cls")
+    assert torch.equal(model.relations.index, table.index) and model.relations.shape == cells == model.config.grid
+    assert model.config.tokens == table.n and model.config.image_size == tuple(image)
+    assert cost.parameters(model) == cost.parameters(model.config) == cost.count_parameters(model)
+    images = torch.randn(2, 2, *image)
+    unfolded = torch.nn.functional.unfold(images, patch, stride=patch)          # b (ch u v) n
+    pixels = unfolded.unflatten(1, (2, *patch)).permute(0, 4, 2, 3, 1).flatten(2)
+    expected = model.patches(pixels) + model.position[int(pool == "cls"):]
+    torch.testing.assert_close(model.tokens(images)[:, int(pool == "cls"):], expected)
+    assert model(images).shape == (2, 5)
+
+
+def test_a_square_is_a_pair_of_equal_sides():
+    assert ViT.named("A/28x28", image_size=(56, 56), classes=3).config.grid == ViT.named(
+        "A/28", image_size=56, classes=3).config.grid == (2, 2)
+    a, b = ViT(**SMALL), ViT(**{**SMALL, "image_size": (6, 6), "patch_size": (3, 3)})
+    b.load_state_dict(a.state_dict())
+    images = torch.randn(1, 2, 6, 6)
+    assert torch.equal(a(images), b(images)) and a.config.image_size == 6
+
+
 @given(st.sampled_from("ABC"), st.sampled_from([56, 32, 16]), st.sampled_from(["absolute", "translution"]))
 def test_named_architectures_build_on_meta(letter, patch, mixer):
     with torch.device("meta"):
@@ -132,7 +159,12 @@ def test_state_dict_round_trip(tmp_path):
 
 
 @pytest.mark.parametrize(("call", "word"), [
-    (lambda: ViT(**{**SMALL, "patch_size": 4}), "patch_size"), (lambda: ViT(**{**SMALL, "depth": 0}), "depth"),
+    (lambda: ViT(**{**SMALL, "patch_size": 4}), "patch_size"),
+    (lambda: ViT(**{**SMALL, "patch_size": (3, 4)}), "patch_size"),
+    (lambda: ViT(**{**SMALL, "image_size": (6, 6, 6)}), "image_size"), (lambda: ViT.named("A/3xb"), "name"),
+    (lambda: ViT(**{**SMALL, "image_size": (6, 0)}), "image_size"), (lambda: ViT.named("A/3x3x3"), "name"),
+    (lambda: ViT(**{**SMALL, "image_size": "66"}), "image_size"), (lambda: ViT(**SMALL, bucket_distance=3), "bucket_d"),
+    (lambda: ViT(**{**SMALL, "depth": 0}), "depth"),
     (lambda: ViT(**{**SMALL, "ff": 0}), "ff"), (lambda: ViT(**SMALL, pool="max"), "pool"),
     (lambda: ViT(**SMALL, encoding="x"), "encoding"), (lambda: ViT(**SMALL, encoding="placed", pool="mean"), "pool"),
     (lambda: ViT(**SMALL, mixer="x"), "mixer"),

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from translution_lib.backends import grouped
+from translution_lib.backends import exported, grouped
 from translution_lib.backends.grouped import Pairs, both, dot, pairs_on, per_head, product
 from translution_lib.backends.switch import FORMS, asked, form_named, kept
 from translution_lib.relations import TABLES, Relations
@@ -31,6 +31,8 @@ def pair_scores(s: Float[Tensor, "b n c1"], t: Float[Tensor, "b n c2"], w_q: Ten
 
     A weight ``r c e`` projects its side per relation; None means that the side is projected already.
     """
+    if torch.compiler.is_exporting():
+        return exported.pair_scores(s, t, w_q, w_k, relations, heads)
     same = s is t
     s, t, w_q, w_k = autocast_together(s, t, w_q, w_k)
     s = s.transpose(0, 1).contiguous()
@@ -44,6 +46,8 @@ def pair_scores(s: Float[Tensor, "b n c1"], t: Float[Tensor, "b n c2"], w_q: Ten
 def pair_values(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"], w: Float[Tensor, "r c e"],
                 relations: Relations) -> Float[Tensor, "b n e"]:
     """Return Σ_j α_ij x_j W[relation of ij], each head weighting its own slice of the channels of W."""
+    if torch.compiler.is_exporting():
+        return exported.pair_values(alpha, x, w, relations)
     alpha, x, w = autocast_together(alpha, x, w)
     alpha, x = alpha.to(x.dtype), x.transpose(0, 1).contiguous()
     if torch.compiler.is_compiling():

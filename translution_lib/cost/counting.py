@@ -57,7 +57,7 @@ def model_without_numbers(config: Config, dtype: str) -> Any:
 def sample_of(config: Config, like: Tensor, batch: int = 1) -> Tensor:
     """Return zeros of the shape of a batch of images or texts, on the device of a tensor."""
     if isinstance(config, ViTConfig):
-        return like.new_zeros(batch, config.channels, config.image_size, config.image_size)
+        return like.new_zeros(batch, *config.image)
     return like.new_zeros(batch, config.context, dtype=torch.long)
 
 

@@ -7,6 +7,8 @@ it reads, 5·(n − 1)·C less. Source: the Translution paper, Tables 2–8, 10 
 "What it costs".
 """
 
+from math import prod
+
 from torch import nn
 
 from translution_lib.cost.counting import Config, config_of
@@ -45,7 +47,7 @@ def parameters(model: Config | nn.Module) -> int:
     fixed = getattr(config, "embedding", "learned") != "learned"
     around = (config.absolute and not fixed) * config.tokens * c
     if isinstance(config, ViTConfig):
-        p = config.channels * config.patch_size ** 2
+        p = prod(config.patch)
         around += 2 * config.normalised + (p * c + c) + 2 * c   # norm, linear map, norm of the patches
         around += (config.pool == "cls") * c + 2 * c + (c * config.classes + config.classes)
     else:
@@ -99,7 +101,7 @@ def _norms(config: Config) -> int:
     n, c = config.tokens, config.dim
     blocks = 2 * NORM * n * c * config.depth
     if isinstance(config, ViTConfig):
-        return blocks + NORM * config.grid ** 2 * (config.normalised + c) + NORM * n * c
+        return blocks + NORM * prod(config.grid) * (config.normalised + c) + NORM * n * c
     return blocks + 2 * NORM * n * c
 
 
@@ -108,5 +110,5 @@ def _products(config: Config) -> int:
     n, c = config.tokens, config.dim
     blocks = 2 * n * c * config.ff * config.depth
     if isinstance(config, ViTConfig):
-        return blocks + config.grid ** 2 * config.channels * config.patch_size ** 2 * c + c * config.classes
+        return blocks + prod(config.grid) * prod(config.patch) * c + c * config.classes
     return blocks + n * c * config.vocabulary

@@ -48,8 +48,10 @@ def denominators(sums: Tensor) -> Tensor:
     denominator, does not overflow.
     """
     kind = torch.finfo(sums.dtype)
-    least = kind.tiny / kind.eps
-    return torch.where(sums.abs() < least, torch.full_like(sums, least).copysign(sums), sums)
+    least = torch.full_like(sums, kind.tiny / kind.eps)
+    # ONNX has no operator for the sign of a zero.
+    signed = torch.where(sums < 0, -least, least) if torch.compiler.is_exporting() else least.copysign(sums)
+    return torch.where(sums.abs() < least, signed, sums)
 
 
 def linear_attention(fq: Float[Tensor, "b h n m"], fk: Float[Tensor, "b h n m"], v: Float[Tensor, "b h n e"],

@@ -18,12 +18,54 @@ from torch import Tensor
 from translution_lib.backends.products import looped
 from translution_lib.functional.feature_states import FirstDerivatives, log_features, scaled_features
 from translution_lib.functional.linear_attention import chunk_length, ratio
+from translution_lib.functional.random_features import trigonometric
 
 
 def causal_attention(q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"], v: Float[Tensor, "b h n e"],
                      omega: Float[Tensor, "m d"]) -> Float[Tensor, "b h n e"]:
     """Equal to ``linear_attention(*stabilised(q, k, omega), v, causal=True)``, in O(n (d + √(m e))) memory."""
     return ratio(_Running.apply(q, k, omega, F.pad(v, (0, 1), value=1.0))[0])
+
+
+Memory = tuple[Tensor, Tensor]
+
+
+def continued(q: Float[Tensor, "b h i d"], k: Float[Tensor, "b h i d"], v: Float[Tensor, "b h i e"],
+              omega: Float[Tensor, "m d"], features: str,
+              memory: Memory | None = None) -> tuple[Float[Tensor, "b h i e"], Memory]:
+    """Return the next rows of causal attention with features, and the state with its scale after them.
+
+    Args:
+        q: queries of the next tokens.
+        k: their keys.
+        v: their values.
+        omega: the draws of the features.
+        features: "positive", whose scale is the largest log-feature of the keys so far, one number per feature; or
+            "trigonometric", whose scale is half the square of the longest key so far.
+        memory: the state Σ_j φ(k_j)ᵀ [v_j, 1] of all tokens before, and its scale; None at the start of a text.
+    """
+    rows, v = [], F.pad(v, (0, 1), value=1.0)
+    for part in _chunks(omega, v):
+        fq, fk, scale = _next_features(q[..., part, :], k[..., part, :], omega, features, memory)
+        before = None if memory is None else memory[0] * (memory[1] - scale).exp().mT
+        sums = (fq @ fk.mT).tril() @ v[..., part, :]
+        rows.append(sums if before is None else sums + fq @ before)
+        state = fk.mT @ v[..., part, :]
+        memory = state if before is None else before + state, scale
+    assert memory is not None
+    return ratio(torch.cat(rows, -2)), memory
+
+
+def _next_features(q: Tensor, k: Tensor, omega: Tensor, features: str,
+                   memory: Memory | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the features of queries and keys, and the scale that these keys leave."""
+    positive = features == "positive"
+    logs = log_features(k, omega) if positive else k.square().sum(-1, keepdim=True) / 2
+    scale = logs.amax(-2, keepdim=True)
+    scale = scale if memory is None else torch.maximum(scale, memory[1])
+    if positive:
+        return scaled_features(q, omega, scale), (logs - scale).exp(), scale
+    return trigonometric(q, omega, q.square().sum(-1, keepdim=True) / 2), trigonometric(k, omega, scale), scale
 
 
 class _Running(torch.autograd.Function):

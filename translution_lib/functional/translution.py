@@ -5,6 +5,7 @@ Source: the Translution paper, eq. (1); the preprint, eq. (5) for relative value
 
 import math
 
+import torch
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
@@ -71,20 +72,20 @@ def translution_scores(x: Float[Tensor, "b n c"], w_q: Weight, w_k: Weight, rela
 def raw_scores(x: Float[Tensor, "b n c"], w_q: Weight, w_k: Weight, relations: Relations,
                heads: int) -> Float[Tensor, "b h n n"]:
     """Return q_ij·k_ji without scale and mask; a side with a shared weight is projected once per token."""
-    (s, per_pair_q), (t, per_pair_k) = (_projected(x, w) for w in (w_q, w_k))
+    (s, per_pair_q), (t, per_pair_k) = (projected(x, w) for w in (w_q, w_k))
     if per_pair_q is None and per_pair_k is None:
         q, k = (rearrange(side, "b n (h d) -> b h n d", h=heads) for side in (s, t))
         return q @ k.mT
     return pair_scores(s, t, per_pair_q, per_pair_k, relations, heads)
 
 
-def _projected(x: Tensor, w: Weight) -> tuple[Tensor, Tensor | None]:
+def projected(x: Tensor, w: Weight) -> tuple[Tensor, Tensor | None]:
     """Return the tokens times a shared weight, or the tokens and the matrices of the relations."""
     return (x, w) if isinstance(w, Tensor) and w.ndim == 3 else (applied(x, w), None)
 
 
-def mask_scores(a: Float[Tensor, "b h n n"], relations: Relations,
-                mask: Tensor | None = None) -> Float[Tensor, "b h n n"]:
+def mask_scores(a: Float[Tensor, "b h i n"], relations: Relations,
+                mask: Tensor | None = None) -> Float[Tensor, "b h i n"]:
     """Put −∞ where a pair is masked, by the table or by the mask of a sample, b n n or b 1 n."""
     if mask is not None:
         a = a.masked_fill(~mask[:, None], -math.inf)
@@ -99,19 +100,44 @@ def translution_values(alpha: Float[Tensor, "b h n n"], x: Float[Tensor, "b n c"
     """
     check_tokens(x, relations.n)
     check_weight("w_v", w_v, x.shape[2], relations.count)
-    if alpha.ndim != 4 or alpha.shape != (len(x), alpha.shape[1], relations.n, relations.n):
-        raise ValueError(f"alpha must have the shape ({len(x)}, heads, {relations.n}, {relations.n}), "
+    if alpha.ndim != 4 or alpha.shape != (x.shape[0], alpha.shape[1], relations.n, relations.n):
+        raise ValueError(f"alpha must have the shape ({x.shape[0]}, heads, {relations.n}, {relations.n}), "
                          f"got {tuple(alpha.shape)}")
     check_heads(alpha.shape[1], sizes(w_v)[-1])
-    v, per_pair = _projected(x, w_v)
+    v, per_pair = projected(x, w_v)
     if per_pair is not None:
         return pair_values(alpha, x, per_pair, relations)
     v = rearrange(v, "b n (h d) -> b h n d", h=alpha.shape[1])
     return rearrange(alpha.to(v.dtype) @ v, "b h n d -> b n (h d)")
 
 
+def row_scores(s: Float[Tensor, "b i c1"], t: Float[Tensor, "b n c2"], w_q: Tensor | None, w_k: Tensor | None,
+               rows: Relations, heads: int) -> Float[Tensor, "b h i n"]:
+    """Return q_ij · k_ji for some rows of a table, not scaled: a product for every pair of theirs, and for no other.
+
+    Args:
+        s: the tokens of the queries, those from ``rows.first`` on.
+        t: all tokens.
+        w_q: one matrix per relation, ``r c1 e``; None: the side is projected already.
+        w_k: the same for the keys.
+        rows: what :meth:`~translution_lib.Relations.rows` returns.
+        heads: number of heads.
+    """
+    q = s[:, :, None] if w_q is None else torch.einsum("bic,ijce->bije", s, gather_weight(w_q, rows))
+    k = t[:, None] if w_k is None else torch.einsum("bjc,ijce->bije", t, gather_weight(w_k, rows))
+    return rearrange(q * k, "b i j (h d) -> b h i j d", h=heads).sum(-1)
+
+
+def row_values(alpha: Float[Tensor, "b h i n"], v: Float[Tensor, "b n c"], w: Tensor | None,
+               rows: Relations) -> Float[Tensor, "b i e"]:
+    """Return Σ_j α_ij v_j W[relation of ij] for some rows; no weight: the values are projected already."""
+    u = v[:, None] if w is None else torch.einsum("bjc,ijce->bije", v, gather_weight(w, rows))
+    u = rearrange(u, "b i j (h d) -> b h i j d", h=alpha.shape[1])
+    return rearrange((alpha[..., None] * u).sum(3), "b h i d -> b i (h d)")
+
+
 def gather_weight(w: Tensor, relations: Relations) -> Tensor:
-    """Return the matrix of every pair, ``n n c e``; a shared weight ``c e`` comes back as it is.
+    """Return the matrix of every pair of the table, ``n n c e``; a shared weight ``c e`` comes back as it is.
 
     Label: eq-rel-gradient, eq-cost-gather.
     """

@@ -144,7 +144,7 @@ def line_columns(n: int, k: int, causal: bool = False, cls: bool = False) -> Int
     return F.pad(column, (1, 0, 1, 0), value=2 * k + 1) if cls else column
 
 
-def kernel_per_pair(rho: Float[Tensor, "b h n r"], columns: Int[Tensor, "n n"]) -> Float[Tensor, "b h n n"]:
+def kernel_per_pair(rho: Float[Tensor, "b h i r"], columns: Int[Tensor, "i n"]) -> Float[Tensor, "b h i n"]:
     """Gather ρ_ij from the kernel values of the queries; zero where the column is −1."""
     index = columns.to(rho.device).expand(*rho.shape[:2], -1, -1)
     return rho.gather(-1, index.clamp(min=0)).masked_fill(index < 0, 0)

@@ -14,9 +14,10 @@ from translution_lib.mixers.performer import Performer
 from translution_lib.mixers.registry import MIXERS, Encoded, mixer_named
 from translution_lib.mixers.relative_performer import PerformerS1, PerformerS2
 from translution_lib.mixers.rotary_translution import RotaryTranslution
+from translution_lib.mixers.self_attn import SelfAttention
 from translution_lib.mixers.translution import Translution, ValueTranslution
 
 __all__ = ["MIXERS", "Absolute", "AbsoluteTranslution", "Attention", "BilinearAttention", "Convolution", "Encoded",
            "Encoding", "GeneralTranslution", "LoRTranslution", "Mixer", "NoTranslution", "Performer", "PerformerS1",
-           "PerformerS2", "PositionalGate", "Rotary", "RotaryTranslution", "ScalarBias", "Translution", "Transport",
-           "ValueTranslution", "Vectors", "as_translution", "mixer_named"]
+           "PerformerS2", "PositionalGate", "Rotary", "RotaryTranslution", "ScalarBias", "SelfAttention", "Translution",
+           "Transport", "ValueTranslution", "Vectors", "as_translution", "mixer_named"]

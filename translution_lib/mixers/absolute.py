@@ -3,12 +3,15 @@
 Source: the Translution paper, appendix F and Table 10; chapter "The taxonomy".
 """
 
+from typing import cast
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from translution_lib.mixers.translution import Translution
 from translution_lib.relations import Relations
+from translution_lib.resizing import carried, nearest_tokens
 
 
 class AbsoluteTranslution(Translution):
@@ -20,9 +23,17 @@ class AbsoluteTranslution(Translution):
         relations, dim, heads, options: as for :class:`Translution`; the embedding has the shape (n, dim).
     """
 
+    by_relation = Translution.by_relation
+
     def __init__(self, relations: Relations, dim: int, heads: int, **options) -> None:
         super().__init__(relations, dim, heads, **options)
         self.position = nn.Parameter(0.02 * torch.randn(relations.n, dim))
+
+    def resized(self, relations: Relations) -> "AbsoluteTranslution":
+        """Return a copy for another table; the embedding goes by places."""
+        layer = cast(AbsoluteTranslution, super().resized(relations))
+        layer.position = carried(self.position, nearest_tokens(self.relations, relations))
+        return layer
 
     def placed(self, x: Tensor) -> Tensor:
         """Add the absolute embedding."""

@@ -6,7 +6,7 @@ Source: the Translution paper, section 3.2 and appendix E; chapters "Self-attent
 import copy
 import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from translution_lib.functional.attention import masked_softmax
 from translution_lib.functional.shared_maps import Weight, applied
 from translution_lib.mixers.encodings import Encoding
 from translution_lib.mixers.init import linear
-from translution_lib.mixers.mixer import Mixer, check_sizes
+from translution_lib.mixers.mixer import Mixer, check_sizes, longer
 from translution_lib.relations import Relations
 
 
@@ -42,6 +42,7 @@ class Attention(Mixer):
     Label: eq-attention-heads, thm-attention-permutation, thm-attention-shift.
     """
 
+    by_relation: ClassVar[tuple[str, ...]] = ()
     query: nn.Linear
     key: nn.Linear
     value: nn.Linear | nn.Parameter
@@ -92,20 +93,31 @@ class Attention(Mixer):
         """Return the parts that have a method of their own."""
         return [part for part in self.parts if part.changes(method)]
 
-    def placed(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
+    def resized(self, relations: Relations) -> "Attention":
+        """Return a copy for another table, as every layer does; each part says what it has by offset or place."""
+        layer = cast(Attention, super().resized(relations))
+        for k, part in enumerate(self.parts):
+            layer.encodings[k] = part.resized(self.relations, relations, self.dim, self.heads, self.head_dim)
+        return layer
+
+    def placed(self, x: Float[Tensor, "b n c"], where: Relations | None = None) -> Float[Tensor, "b n c"]:
         """Return what queries, keys and values are made of."""
         for part in self.parts:
-            x = part.placed(x, self.relations_for(x))
+            x = part.placed(x, where or self.relations_for(x))
         return x
 
-    def by_head(self, x: Float[Tensor, "b n c"], *weights: Weight) -> list[Tensor]:
-        """Return the tokens times each weight, b h n d: as many heads as the weight has columns for."""
-        x = self.placed(x)
+    def by_head(self, x: Float[Tensor, "b n c"], *weights: Weight,
+                where: Relations | None = None) -> list[Tensor]:
+        """Return the tokens times each weight, b h n d: as many heads as the weight has columns for.
+
+        ``where`` is their table, by default that of a whole text; x are its queries.
+        """
+        x = self.placed(x, where)
         return [rearrange(applied(x, w), "b n (h d) -> b h n d", d=self.head_dim) for w in weights]
 
-    def projected(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor]:
+    def projected(self, x: Float[Tensor, "b n c"], where: Relations | None = None) -> tuple[Tensor, Tensor]:
         """Return queries and keys, b h n d, before any part changes them."""
-        q, k = self.by_head(x, self.query, self.key)
+        q, k = self.by_head(x, self.query, self.key, where=where)
         return q, k
 
     def content(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
@@ -151,23 +163,44 @@ class Attention(Mixer):
         """Run torch's fused attention; what happens after the softmax needs the weights themselves."""
         where = self.relations_for(x)
         q, k, v = self.by_head(x, self.query, self.key, self.value)
-        bias = self.bias_of(q, mask)
+        bias = self.bias_of(q, where, mask)
         for part in self.that_change("queries_keys"):
             q, k = part.queries_keys(q, k, where)
+        return joined(self.read(q, k, v, bias, where))
+
+    def step(self, x: Float[Tensor, "b m c"], memory: Any = None) -> tuple[Float[Tensor, "b m c"], Any]:
+        """Go on with a text; the memory holds the keys, as the parts turned them, and the values.
+
+        With a part that does not say that it serves some rows alone (``by_rows``), all rows are computed again.
+        """
+        if not all(part.by_rows for part in self.parts):
+            return super().step(x, memory)
+        keys, values = (None, None) if memory is None else memory
+        where = self.relations.rows(known(keys), known(keys) + x.shape[1])
+        q, k, v = self.by_head(x, self.query, self.key, self.value, where=where)
+        bias = self.bias_of(q, where)
+        for part in self.that_change("queries_keys"):
+            q, k = part.queries_keys(q, k, where)
+        k, v = longer(keys, k), longer(values, v)
+        return self.output(joined(self.read(q, k, v, bias, where))), (k, v)
+
+    def read(self, q: Float[Tensor, "b h i d1"], k: Float[Tensor, "b h n d1"], v: Float[Tensor, "b h n d"],
+             bias: Tensor | None, where: Relations) -> Float[Tensor, "b h i d"]:
+        """Return what queries read of the values, from queries and keys as the parts turned them."""
         mixing = self.that_change("weights")
         dropping = bool(self.dropout and self.training)
         by_weights = any(dropping or not hasattr(part, "mixed") for part in mixing)
         if not (by_weights or self.that_change("passed") or self.that_change("values")):
-            y = self.fused_wide(q, k, v, bias)
+            y = self.fused_wide(q, k, v, bias, where)
             for part in mixing:
                 y = cast(Any, part).mixed(y, v, where)
-            return joined(y)
+            return y
         a = q @ k.mT / math.sqrt(self.head_dim)
-        alpha = masked_softmax(a if bias is None else a + bias, where.mask_needed(x.device))
-        return joined(self.summed(alpha, v, where))
+        alpha = masked_softmax(a if bias is None else a + bias, where.mask_needed(q.device))
+        return self.summed(alpha, v, where)
 
-    def summed(self, alpha: Float[Tensor, "b h n n"], v: Float[Tensor, "b h n d"],
-               where: Relations) -> Float[Tensor, "b h n d"]:
+    def summed(self, alpha: Float[Tensor, "b h i n"], v: Float[Tensor, "b h n d"],
+               where: Relations) -> Float[Tensor, "b h i d"]:
         """Return the sums of values, from the weights of the softmax."""
         for part in self.that_change("weights"):
             alpha = part.weights(alpha, where)
@@ -180,12 +213,12 @@ class Attention(Mixer):
             y = y if more is None else y + more
         return y
 
-    def bias_of(self, q: Float[Tensor, "b h n d"], mask: Tensor | None = None) -> Tensor | None:
+    def bias_of(self, q: Float[Tensor, "b h i d"], where: Relations, mask: Tensor | None = None) -> Tensor | None:
         """Return what is added to the scaled scores by all parts, −∞ where a query may not read a key of a sample.
 
         The pairs that the table masks are left to the attention.
         """
-        where, total = self.relations.for_length(q.shape[2]), None
+        total = None
         for part in self.that_change("bias"):
             bias = part.bias(q, where)
             if bias is not None:
@@ -195,21 +228,20 @@ class Attention(Mixer):
         total = q.new_zeros(()) if total is None else total
         return torch.where(mask[:, None], total, -math.inf)
 
-    def fused_wide(self, q: Float[Tensor, "b h n d1"], k: Float[Tensor, "b h n d1"], v: Float[Tensor, "b h n d"],
-                   bias: Tensor | None) -> Float[Tensor, "b h n d"]:
+    def fused_wide(self, q: Float[Tensor, "b h i d1"], k: Float[Tensor, "b h n d1"], v: Float[Tensor, "b h n d"],
+                   bias: Tensor | None, where: Relations) -> Float[Tensor, "b h i d"]:
         """Run torch's attention where queries and keys may have more channels than values."""
         if not self.that_change("queries_keys"):
-            return self.fused(q, k, v, bias)
+            return self.fused(q, k, v, bias, where)
         wide = F.pad(v, (0, q.shape[-1] - self.head_dim))   # the fused kernels want one size for q, k and v
-        return self.fused(q, k, wide, bias, self.head_dim ** -0.5)[..., : self.head_dim]
+        return self.fused(q, k, wide, bias, where, self.head_dim ** -0.5)[..., : self.head_dim]
 
-    def fused(self, q: Float[Tensor, "b h n d1"], k: Float[Tensor, "b h n d1"], v: Float[Tensor, "b h n d2"],
-              bias: Tensor | None = None, scale: float | None = None) -> Float[Tensor, "b h n d2"]:
+    def fused(self, q: Float[Tensor, "b h i d1"], k: Float[Tensor, "b h n d1"], v: Float[Tensor, "b h n d2"],
+              bias: Tensor | None, relations: Relations, scale: float | None = None) -> Float[Tensor, "b h i d2"]:
         """Run torch's attention under the mask of the table.
 
-        A bias, which broadcasts to b h n n, is added to the scaled scores; the scale is 1/√d1 by default.
+        A bias, which broadcasts to b h i n, is added to the scaled scores; the scale is 1/√d1 by default.
         """
-        relations = self.relations.for_length(q.shape[2])
         causal = bias is None and relations.all_past
         if bias is None:
             bias = None if relations.complete or causal else relations.mask_on(q.device)
@@ -228,6 +260,11 @@ class Attention(Mixer):
 def joined(mixed: Float[Tensor, "b h n d"]) -> Float[Tensor, "b n e"]:
     """Put the heads side by side."""
     return rearrange(mixed, "b h n d -> b n (h d)")
+
+
+def known(keys: Tensor | None) -> int:
+    """Return how many tokens keys (b h n d) stand for: none at the start of a text."""
+    return 0 if keys is None else keys.shape[2]
 
 
 __all__ = ["Attention", "Mixer", "check_sizes"]

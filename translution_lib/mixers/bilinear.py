@@ -27,6 +27,8 @@ class BilinearAttention(Mixer):
     Label: eq-taxonomy-star, thm-taxonomy-gauge, thm-taxonomy-universal.
     """
 
+    by_relation = ("content", "query_bias", "key_bias", "bias", "value", "value_bias")
+
     def __init__(self, relations: Relations, dim: int, heads: int, **options) -> None:
         super().__init__(relations, dim, heads, **options)
         if self.qkv_bias:

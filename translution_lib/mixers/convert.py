@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from translution_lib.mixers.attention import Attention
 from translution_lib.mixers.encodings import Encoding
+from translution_lib.mixers.encodings.encoding import EQUATIONS
 from translution_lib.mixers.factors import Factors, NoTranslution, plain
 from translution_lib.mixers.translution import Translution
 
@@ -125,7 +126,8 @@ def _refuse_unknown_changes(layer: nn.Module) -> None:
     """Refuse a subclass of a registered layer, or of a part of it, that computes something else without a rule."""
     _refuse_changes(layer, factors, ("scores", "weights", "values", "mix", "forward"))
     for part in getattr(layer, "encodings", ()):
-        _refuse_changes(part, part_factors, [name for name in vars(Encoding) if name[0] != "_" and name != "start"])
+        _refuse_changes(part, part_factors, [name for name in vars(Encoding)
+                                             if name.removesuffix("_definition") in {*EQUATIONS, "changes"}])
 
 
 def _refuse_changes(layer: nn.Module, rules: Any, methods: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ Source: the Translution paper, appendix B; chapter "Continuous positions".
 """
 
 from functools import partial
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -20,7 +21,9 @@ from translution_lib.functional.translution import (
 from translution_lib.mixers.init import linear_bound, uniform
 from translution_lib.mixers.mixer import Mixer, check_sizes
 from translution_lib.mixers.positional import offset_count, offset_vectors
+from translution_lib.mixers.translution import stepped
 from translution_lib.relations import Relations
+from translution_lib.resizing import carried, nearest_relations
 
 KERNELS = ("mlp", "radial", "axes", "table")
 
@@ -84,6 +87,14 @@ class AxesBasis(Basis):
         self.steps = [TableBasis(column.unique()[:, None]) for column in offsets.T]
         self.size = sum(one.size for one in self.steps)
 
+    def nearest(self, old: "AxesBasis") -> list[int]:
+        """Return for each function that of another basis whose step along the same axis is nearest."""
+        found, start = [], 0
+        for mine, theirs in zip(self.steps, old.steps, strict=True):
+            found += (start + (mine.offsets - theirs.offsets.T).abs().argmin(1)).tolist()
+            start += theirs.size
+        return found
+
     def forward(self, delta: Tensor) -> Tensor:
         """Return a one-hot row per axis, side by side."""
         return torch.cat([one(delta[..., axis, None]) for axis, one in enumerate(self.steps)], dim=-1)
@@ -133,6 +144,7 @@ class GeneralTranslution(Mixer):
         ValueError: an unknown kernel, sizes that are not positive integers, a table without offsets.
     """
 
+    by_relation = ()
     query: nn.Parameter
     key: nn.Parameter
     value: nn.Parameter
@@ -149,6 +161,25 @@ class GeneralTranslution(Mixer):
         size = (m if self.basis is None else self.basis.size) + relations.count - m
         for name in ("query", "key", "value"):
             setattr(self, name, nn.Parameter(uniform((size, dim, self.inner), linear_bound(dim))))
+
+    def serves(self, relations: Relations) -> None:
+        """Refuse a table without offsets."""
+        offset_count(relations)
+
+    def resized(self, relations: Relations) -> "GeneralTranslution":
+        """Return a copy for another table: the same functions of the offset; "axes" gains steps like the nearest."""
+        layer = cast(GeneralTranslution, super().resized(relations))
+        ids, axes = nearest_relations(self.relations, relations), []
+        m, roles = offset_count(self.relations), ids[offset_count(relations):]
+        if isinstance(self.basis, AxesBasis):
+            layer.basis = AxesBasis(offset_vectors(relations).double())
+            axes = layer.basis.nearest(self.basis)
+        size = m if self.basis is None else self.basis.size
+        kept = ids[: offset_count(relations)] if self.basis is None else axes or torch.arange(size, device="cpu")
+        entries = torch.cat([torch.as_tensor(kept), roles - m + size])
+        for name in ("query", "key", "value"):
+            setattr(layer, name, carried(getattr(self, name), entries))
+        return layer
 
     def functions(self) -> Float[Tensor, "r k"]:
         """Return φ_k of every relation: of its offset, or one-hot for a role of the CLS token."""
@@ -181,6 +212,12 @@ class GeneralTranslution(Mixer):
         relations = self.relations_for(x)
         alpha = translution_scores(x, query, key, relations, self.heads, mask).softmax(dim=-1)
         return translution_values(self.dropped(alpha), x, value, relations)
+
+    def step(self, x: Float[Tensor, "b m c"], memory: Any = None) -> tuple[Float[Tensor, "b m c"], Any]:
+        """Go on with a text; the memory holds the tokens, and the matrices, which are made once a text."""
+        tables, before = (self.tables(), None) if memory is None else memory
+        y, kept = stepped(self, x, tables, before)
+        return y, (tables, kept)
 
     def extra_repr(self) -> str:
         """Describe the layer without its weights."""

@@ -1,5 +1,8 @@
 """LoR-Translution as a layer. Source: the Translution paper, eq. (2), appendices D and G; chapter "LoR-Translution"."""
 
+import math
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -9,14 +12,16 @@ from translution_lib.functional.diagonal import diagonal_lor
 from translution_lib.functional.lor import (
     VARIANTS,
     Three,
+    branch_weight,
     lor_scores,
     lor_scores_definition,
     lor_values,
     lor_values_definition,
 )
-from translution_lib.functional.shared_maps import matrix
+from translution_lib.functional.shared_maps import applied, matrix
+from translution_lib.functional.translution import mask_scores, row_scores, row_values
 from translution_lib.mixers.init import linear, relation_bound, uniform
-from translution_lib.mixers.mixer import Matrices, Mixer
+from translution_lib.mixers.mixer import Matrices, Mixer, longer
 from translution_lib.relations import Relations
 
 CORES = ("dense", "diagonal")
@@ -45,6 +50,7 @@ class LoRTranslution(Mixer):
     Label: thm-taxonomy-rotations.
     """
 
+    by_relation = ("query_core", "key_core", "value_core")
     query: nn.Linear | None
     key: nn.Linear | None
     value: nn.Linear | None
@@ -134,6 +140,27 @@ class LoRTranslution(Mixer):
         rest = (low, self.cores, self.value_up)
         alpha = lor_scores(x, *rest, rel, self.heads, shared, self.variant, mask).softmax(dim=-1)
         return lor_values(self.dropped(alpha), x, *rest, rel, shared, self.variant)
+
+    def step(self, x: Float[Tensor, "b m c"], memory: Any = None) -> tuple[Float[Tensor, "b m c"], Any]:
+        """Go on with a text; the memory holds keys and values, of low dimension and shared.
+
+        A new row costs a product with a core for each of its pairs.
+        """
+        shared, low = self._maps()
+        maps = zip((None,) * 4 if memory is None else memory, (*low[1:], *(shared or ())[1:]), strict=False)
+        kept = tuple(longer(old, applied(x, w)) for old, w in maps)
+        if memory is None:
+            return self(x), kept
+        rows, (query, key, value) = self.relations.rows(memory[0].shape[1], kept[0].shape[1]), self.cores
+        a = row_scores(applied(x, self.query_low), kept[0], query, key, rows, self.heads)
+        if shared:
+            a = a + row_scores(applied(x, shared[0]), kept[2], None, None, rows, self.heads)
+        half = branch_weight(shared, self.variant)
+        alpha = mask_scores(half * a / math.sqrt(self.head_dim), rows).softmax(dim=-1)
+        y = applied(row_values(alpha, kept[1], value, rows), self.value_up)
+        if shared:
+            y = y + row_values(alpha, kept[3], None, rows)
+        return self.output(half * y), kept
 
     def extra_repr(self) -> str:
         """Describe the layer without its weights."""

@@ -5,9 +5,11 @@ equations. ``forward`` may take a faster way to the same result, and a test hold
 Source: the Translution paper, section 3.2; chapters "Self-attention" and "Relations".
 """
 
+import copy
 import math
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -18,6 +20,9 @@ from translution_lib.functional.checks import check_heads, check_mask, check_siz
 from translution_lib.functional.masks import apart
 from translution_lib.functional.shared_maps import matrix
 from translution_lib.relations import Relations
+from translution_lib.resizing import carried, nearest_relations
+
+DESCRIBE = {"__init__", "extra_repr", "__repr__"}
 
 
 class Matrices(NamedTuple):
@@ -48,11 +53,15 @@ class Mixer(nn.Module):
         RuntimeError: a backend that this machine cannot run.
     """
 
+    by_relation: ClassVar[Any] = None
+    """The parameters with an entry for every relation along their first axis, by name; None where nobody said which."""
+
     def __init__(self, relations: Relations, dim: int, heads: int, *, head_dim: int | None = None,
                  dropout: float = 0.0, output: bool = True, output_dropout: float = 0.0,
                  qkv_bias: bool = False, backend: str = "auto") -> None:
         super().__init__()
         check_backend(backend)
+        self.serves(relations)
         check_sizes(dim=dim, heads=heads, **({} if head_dim is None else {"head_dim": head_dim}))
         for name, share in (("dropout", dropout), ("output_dropout", output_dropout)):
             if not 0 <= share < 1:
@@ -70,10 +79,17 @@ class Mixer(nn.Module):
     def __init_subclass__(cls, **options) -> None:
         """Refuse a class that changes an equation and inherits a fast form that does not run it.
 
+        A class with methods of its own and no ``step`` takes that of :class:`Mixer`, which runs all of them. One with
+        a constructor of its own says anew what it has ``by_relation``.
+
         Raises:
             TypeError: ``scores``, ``weights`` or ``values`` of its own below the class whose ``mix`` would run.
         """
         super().__init_subclass__(**options)
+        if "step" not in vars(cls) and {name for name, own in vars(cls).items() if callable(own)} - DESCRIBE:
+            cls.step = Mixer.step   # type: ignore[method-assign]
+        if "__init__" in vars(cls) and "by_relation" not in vars(cls):
+            cls.by_relation = None
         fast = next(k for k, kind in enumerate(cls.__mro__) if "mix" in vars(kind))
         if cls.__mro__[fast] is not Mixer:
             for kind in cls.__mro__[:fast]:
@@ -125,6 +141,55 @@ class Mixer(nn.Module):
         table = self.relations_for(x).mask_needed(x.device)
         return self._run(x) if mask is None and table is None else apart(self._run, x, table, mask)
 
+    def step(self, x: Float[Tensor, "b m c"], memory: Any = None) -> tuple[Float[Tensor, "b m c"], Any]:
+        """Go on with a text: mix the tokens x, finite ones, that follow those in a memory.
+
+        Over a causal table no token reads a later one, so that what is known of the tokens before stays. Here it is
+        their inputs, and all rows are computed again: right for every layer, and slow. A layer that can do with the new
+        rows has a step of its own; its memory is what these rows read of the tokens before.
+
+        Args:
+            x: the next tokens, often one.
+            memory: what the step before returned; None at the start of a text.
+
+        Returns:
+            their rows of :meth:`forward`, as in evaluation, and the memory with them.
+
+        Raises:
+            ValueError: a table that is not causal, or more tokens than it has.
+        """
+        seen = longer(memory, x, 1)
+        return self(seen)[:, -x.shape[1]:], seen
+
+    def serves(self, relations: Relations) -> None:
+        """Refuse a table that a layer of this class cannot serve.
+
+        Raises:
+            ValueError: as the class says.
+        """
+
+    def resized(self, relations: Relations) -> "Mixer":
+        """Return a copy for another table: another size of the grid, a longer text.
+
+        An offset that the layer knows keeps its parameters, and so do the roles of CLS and the places of an embedding;
+        a new one starts with those of the nearest that is known. Nothing else changes.
+
+        Raises:
+            ValueError: a table that the class cannot serve, or of other axes, with or without CLS or causal order
+                unlike this layer's.
+            NotImplementedError: a class that does not say which of its parameters belong to relations.
+        """
+        if self.by_relation is None:
+            raise NotImplementedError(f"{type(self).__name__} must say by_relation: the names of its parameters with "
+                                      "an entry for every relation, () for none")
+        self.serves(relations)
+        layer = copy.deepcopy(self, {id(self.relations): relations})
+        ids = nearest_relations(self.relations, relations)
+        for name in self.by_relation:
+            if getattr(self, name) is not None:
+                setattr(layer, name, carried(getattr(self, name), ids))
+        return layer
+
     no_pairs = ""
     """Why a layer takes no mask of pairs; empty where it does."""
 
@@ -144,7 +209,7 @@ class Mixer(nn.Module):
         """Return the relation table for the tokens of x: a prefix of a causal table for a shorter text."""
         return self.relations.for_length(x.shape[1])
 
-    def dropped(self, alpha: Float[Tensor, "b h n n"]) -> Float[Tensor, "b h n n"]:
+    def dropped(self, alpha: Float[Tensor, "b h i n"]) -> Float[Tensor, "b h i n"]:
         """Drop attention weights while training."""
         return F.dropout(alpha, self.dropout, self.training) if self.dropout else alpha
 
@@ -158,6 +223,11 @@ class Mixer(nn.Module):
     def extra_repr(self) -> str:
         """Describe the layer without its weights."""
         return f"dim={self.dim}, heads={self.heads}, head_dim={self.head_dim}, relations={self.relations.count}"
+
+
+def longer(before: Tensor | None, new: Tensor, axis: int = -2) -> Tensor:
+    """Append new tokens to what is remembered of those before, if there are any."""
+    return new if before is None else torch.cat([before, new], axis)
 
 
 __all__ = ["Mixer", "check_sizes"]

@@ -5,6 +5,7 @@ Source: Choromanski et al. (2021); Horn et al. (2021), section 2.1; chapter "Ran
 
 import math
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from einops import rearrange
@@ -22,7 +23,7 @@ from translution_lib.functional.random_features import (
     stabilised,
     trigonometric,
 )
-from translution_lib.functional.running_states import causal_attention
+from translution_lib.functional.running_states import causal_attention, continued
 from translution_lib.mixers.attention import Attention
 from translution_lib.mixers.encodings import Absolute
 from translution_lib.relations import Relations
@@ -48,6 +49,7 @@ class Performer(Attention):
         ValueError: any other mask, an unknown name, sizes that are not positive integers, a dropout above zero.
     """
 
+    by_relation = ()
     omega: Tensor
     forwards: Tensor
 
@@ -58,9 +60,6 @@ class Performer(Attention):
         check_choice("draw", draw, DRAWS)
         given = {"num_features": num_features, "redraw_interval": redraw_interval}
         check_sizes(**{name: size for name, size in given.items() if size is not None})
-        if not (relations.complete or relations.all_past):
-            raise ValueError(f"relations must allow all pairs, or all with j ≤ i: no other mask is a sum over all keys "
-                             f"or over the past ones, got {relations!r}")
         super().__init__(relations, dim, heads, [Absolute()] * absolute, **options)
         if self.dropout:
             raise ValueError(f"dropout must be 0: the attention weights are never formed, got {self.dropout!r}")
@@ -69,6 +68,12 @@ class Performer(Attention):
         self.register_buffer("forwards", torch.zeros((), dtype=torch.int64))
         self.register_buffer("omega", None)
         self.start_features(self.head_dim)
+
+    def serves(self, relations: Relations) -> None:
+        """Refuse a mask that is no sum over all keys or over the past ones."""
+        if not (relations.complete or relations.all_past):
+            raise ValueError(f"relations must allow all pairs, or all with j ≤ i: no other mask is a sum over all keys "
+                             f"or over the past ones, got {relations!r}")
 
     def start_features(self, score_dim: int) -> None:
         """Draw ω for queries and keys with this many channels; a subclass that appends channels calls it again."""
@@ -85,9 +90,9 @@ class Performer(Attention):
         like = self.query.weight if self.omega is None else self.omega
         self.omega = draw_features(self.draw, m, self.score_dim).to(like)
 
-    def projected(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor]:
+    def projected(self, x: Float[Tensor, "b n c"], where: Relations | None = None) -> tuple[Tensor, Tensor]:
         """Return queries and keys, b h n score_dim, scaled so that the score is their plain product: q_i k_jᵀ."""
-        q, k = (t * self.head_dim ** -0.25 for t in self.by_head(x, self.query, self.key))
+        q, k = (t * self.head_dim ** -0.25 for t in self.by_head(x, self.query, self.key, where=where))
         return q, k
 
     def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
@@ -139,12 +144,28 @@ class Performer(Attention):
 
     def attended(self, q: Tensor, k: Tensor, v: Tensor, omega: Tensor, complete: bool,
                  keys: Bool[Tensor, "b n"] | None = None) -> Tensor:
-        """Return the mixed values of all heads, b h n d; positive features are never all there, unless keys miss."""
-        if self.features == "positive" and keys is None:
+        """Return the mixed values of all heads, b h n d.
+
+        Positive features are never all there, unless keys miss or a program is exported.
+        """
+        if torch.compiler.is_exporting() and keys is None and not complete:
+            return continued(q, k, v, omega, self.features)[0]
+        if not torch.compiler.is_exporting() and self.features == "positive" and keys is None:
             return (positive_attention if complete else causal_attention)(q, k, v, omega)
         fq, fk = stabilised(q, k, omega, self.features)
         fk = fk if keys is None else fk.masked_fill(~keys[:, None, :, None], 0)
         return linear_attention(fq, fk, v, causal=not complete)
+
+    def step(self, x: Float[Tensor, "b m c"], memory: Any = None) -> tuple[Float[Tensor, "b m c"], Any]:
+        """Go on with a text; the memory holds one state, as large after many tokens as after one."""
+        first, state = (0, None) if memory is None else memory
+        where = self.relations.rows(first, first + x.shape[1])
+        q, k = self.projected(x, where)
+        v, = self.by_head(x, self.value, where=where)
+        with no_autocast(x):
+            q, k, u, omega = self.precise(q, k, v, self.omega)
+            mixed, state = continued(q, k, u, omega, self.features, state)
+        return self.output(rearrange(mixed.to(v.dtype), "b h n d -> b n (h d)")), (where.n, state)
 
     @property
     def steady(self) -> bool:

@@ -46,7 +46,7 @@ def offset_vectors(relations: Relations) -> Float[Tensor, "m d"]:
     return torch.tensor(relations.labels[: offset_count(relations)], dtype=torch.get_default_dtype(), device="cpu")
 
 
-def placed_index(relations: Relations, device: torch.device | str) -> Int[Tensor, "n n"]:
+def placed_index(relations: Relations, device: torch.device | str) -> Int[Tensor, "i n"]:
     """Return the ids of the offsets, 0 … m − 1, and m for every pair without one: masked pairs and pairs with CLS."""
     m, index = offset_count(relations), relations.index_on(device)
     return index.masked_fill((index < 0) | (index >= m), m)
@@ -69,13 +69,13 @@ def per_pair(table: Tensor, relations: Relations, dim: int = -1) -> Tensor:
     return padded.index_select(dim, index.flatten()).unflatten(dim, tuple(index.shape))
 
 
-def along_keys(scores: Float[Tensor, "b h n m"], relations: Relations) -> Float[Tensor, "b h n n"]:
+def along_keys(scores: Float[Tensor, "b h i m"], relations: Relations) -> Float[Tensor, "b h i n"]:
     """Gather, for every query i, its score with the offset of each key: out_ij = scores_i,δ(i,j), zero without one."""
     index = placed_index(relations, scores.device).expand(*scores.shape[:2], -1, -1)
     return torch.cat([scores, torch.zeros_like(scores[..., :1])], -1).gather(-1, index)
 
 
-def per_offset(alpha: Float[Tensor, "b h n n"], relations: Relations) -> Float[Tensor, "b h n m"]:
+def per_offset(alpha: Float[Tensor, "b h i n"], relations: Relations) -> Float[Tensor, "b h i m"]:
     """Sum the weights of every query over the keys at the same offset: the transpose of :func:`along_keys`."""
     m = offset_count(relations)
     index = placed_index(relations, alpha.device).expand_as(alpha)

@@ -3,6 +3,8 @@
 Source: Horn et al. (2021), section 2.3; chapter "Relative Performers".
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from einops import rearrange
@@ -15,6 +17,7 @@ from translution_lib.functional.linear_attention import denominators, kernel_wei
 from translution_lib.functional.positional_features import positional_features, through_blocks
 from translution_lib.functional.random_features import stabilised
 from translution_lib.functional.rotary import frequencies
+from translution_lib.functional.running_states import continued
 from translution_lib.functional.window_sum import (
     CORNERS,
     corner_columns,
@@ -26,6 +29,7 @@ from translution_lib.functional.window_sum import (
     window_sum,
 )
 from translution_lib.mixers.init import linear
+from translution_lib.mixers.mixer import longer
 from translution_lib.mixers.performer import Performer, existing, no_autocast
 from translution_lib.relations import Relations
 
@@ -49,32 +53,41 @@ class PerformerS1(Performer):
     Label: eq-relative-performers-bias.
     """
 
+    by_relation = ()
+
     def __init__(self, relations: Relations, dim: int, heads: int, *, length_scales: int = 4, base: float = 10000.0,
                  **options) -> None:
-        axes = len(grid_of(relations))
         check_sizes(length_scales=length_scales)
         super().__init__(relations, dim, heads, **options)
+        axes = len(grid_of(relations))
         scales = frequencies(2 * length_scales, 1, base).repeat(axes, 1)
         self.scales = nn.Parameter(scales.to(self.query.weight))                            # a l
         self.blocks = nn.Parameter(torch.randn(2, heads, axes * length_scales))      # α, β
         self.start_features(self.head_dim + 2 * axes * length_scales)
 
-    def positional(self, n: int) -> Float[Tensor, "n p"]:
-        """Return φ of the first n tokens; zero for CLS."""
+    def serves(self, relations: Relations) -> None:
+        """Refuse a table without a grid too."""
+        grid_of(relations)
+        super().serves(relations)
+
+    def positional(self, where: Relations) -> Float[Tensor, "n p"]:
+        """Return φ of the queries of a table; zero for CLS."""
         cls, positions = int(self.relations.cls), self.relations.positions
         assert positions is not None
         exact = self.scales.to(torch.promote_types(self.scales.dtype, torch.float32))
         there = self.relations.on(("positions",), lambda: positions, exact)
-        return F.pad(positional_features(there[: n - cls], exact), (0, 0, cls, 0))
+        return F.pad(positional_features(there[where.first: where.n - cls], exact), (0, 0, cls, 0))
 
-    def projected(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor]:
+    def projected(self, x: Float[Tensor, "b n c"], where: Relations | None = None) -> tuple[Tensor, Tensor]:
         """Return queries [q, φ W] and keys [k, φ], b h n (d + 2·a·l), scaled as those of a Performer."""
-        q, k = super().projected(x)
-        phi = self.positional(x.shape[1])
+        q, k = super().projected(x, where)
+        phi = self.positional(where or self.relations_for(x))
         alpha, beta = self.blocks.to(phi)[:, :, None]
         placed = through_blocks(phi, alpha, beta), phi.expand(self.heads, -1, -1)    # h n p
-        q_placed, k_placed = ((p * self.head_dim ** -0.25).to(q.dtype).expand(len(x), -1, -1, -1) for p in placed)
+        q_placed, k_placed = ((p * self.head_dim ** -0.25).to(q.dtype).expand(x.shape[0], -1, -1, -1) for p in placed)
         return torch.cat([q, q_placed], -1), torch.cat([k, k_placed], -1)
+
+    step = Performer.step
 
 
 class PerformerS2(Performer):
@@ -103,11 +116,11 @@ class PerformerS2(Performer):
     Label: thm-relative-performers-blind, eq-performers-mirror, thm-performers-mirror.
     """
 
+    by_relation = ()
+
     def __init__(self, relations: Relations, dim: int, heads: int, *, clip: int = 6, signed: bool = False,
                  corner: str | None = None, **options) -> None:
         shape = grid_of(relations)
-        if not relations.whole:
-            raise ValueError(f"relations must have all cells of a grid: sums run over balls of it, got {relations!r}")
         check_sizes(clip=clip, heads=heads)
         if heads % 2:
             raise ValueError(f"heads must be even: one half reads content, the other distances, got {heads}")
@@ -119,10 +132,22 @@ class PerformerS2(Performer):
             if not relations.cls or len(shape) != 2:
                 raise ValueError(f"corner needs a CLS token and a grid of two axes, got {relations!r}")
         super().__init__(relations, dim, heads, **options)
-        self.shape, self.clip, self.signed, self.corner = shape, clip, signed or relations.causal, corner
+        self.clip, self.signed, self.corner = clip, signed or relations.causal, corner
         rows = 2 * clip + 1 if signed and not relations.causal else clip + 1
         self.key = linear(dim, self.inner // 2, self.qkv_bias)
         self.distances = nn.Parameter(torch.randn(rows, self.head_dim))              # w, shared by the heads
+
+    def serves(self, relations: Relations) -> None:
+        """Refuse a table that does not have all cells of a grid too."""
+        grid_of(relations)
+        super().serves(relations)
+        if not relations.whole:
+            raise ValueError(f"relations must have all cells of a grid: sums run over balls of it, got {relations!r}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sides of the grid."""
+        return grid_of(self.relations)
 
     def columns(self, n: int) -> Int[Tensor, "n n"]:
         """Return the row of :meth:`vectors` that each pair reads; −1 for a masked pair."""
@@ -148,11 +173,13 @@ class PerformerS2(Performer):
             used = torch.cat([used[:1].expand(before, -1), used, used[-1:].expand(after, -1)])
         return F.pad(used * self.head_dim ** -0.25, (0, 0, 0, int(self.relations.cls and self.corner is None)))
 
-    def halves(self, x: Float[Tensor, "b n c"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def halves(self, x: Float[Tensor, "b n c"],
+               where: Relations | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return queries and keys of the content heads, and queries and vectors of the distance heads, b h/2 n d."""
-        q, k = self.projected(x)    # queries of all heads, keys of the content heads
+        q, k = self.projected(x, where)     # queries of all heads, keys of the content heads
         content, distance = q.chunk(2, dim=1)
-        return content, k, distance, self.vectors(x.shape[1]).to(distance.dtype).expand(self.heads // 2, -1, -1)
+        n = x.shape[1] if where is None else where.n
+        return content, k, distance, self.vectors(n).to(distance.dtype).expand(self.heads // 2, -1, -1)
 
     def scores(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n n"]:
         """a_ij = q_i k_jᵀ / √d in the content heads, q_i w_rᵀ / √d in the others, r the row of the pair."""
@@ -178,7 +205,7 @@ class PerformerS2(Performer):
 
     def distance_kernel(self, q: Tensor, w: Tensor, omega: Tensor) -> Tensor:
         """Return ρ of the distance heads, b h/2 n r, up to a factor for each query, which the denominator takes out."""
-        if self.features == "positive":
+        if self.features == "positive" and not torch.compiler.is_exporting():
             return positive_kernel(q, w, omega)
         fq, fw = stabilised(q, w, omega, self.features)
         return fq @ fw.mT
@@ -217,8 +244,29 @@ class PerformerS2(Performer):
             mixed = torch.cat([content, sums / denominators(total)[..., None]], 1)
         return rearrange(mixed.to(v.dtype), "b h n d -> b n (h d)")
 
+    def step(self, x: Float[Tensor, "b m c"], memory: Any = None) -> tuple[Float[Tensor, "b m c"], Any]:
+        """Go on with a text; the memory holds the state of the content heads and all values of the others.
+
+        A distance head reads its row by the definition, one number for each key.
+        """
+        state, values = (None, None) if memory is None else memory
+        first = 0 if values is None else values.shape[2]
+        where = self.relations.rows(first, first + x.shape[1])
+        halves, (v,) = self.halves(x, where), self.by_head(x, self.value, where=where)
+        with no_autocast(x):
+            q, k, q_distance, w, omega, u = self.precise(*halves, self.omega, v)
+            content, state = continued(q, k, u.chunk(2, dim=1)[0], omega, self.features, state)
+            values = longer(values, u.chunk(2, dim=1)[1])
+            behind = (torch.arange(first, where.n)[:, None] - torch.arange(where.n)).clamp(-1, self.clip)
+            alpha = kernel_weights(kernel_per_pair(self.distance_kernel(q_distance, w, omega), behind))
+            mixed = torch.cat([content, alpha @ values], 1)
+        return self.output(rearrange(mixed.to(v.dtype), "b h n d -> b n (h d)")), (state, values)
+
     def sums_by_distance(self, rho: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Return Σ_j ρ_ij v_j and Σ_j ρ_ij in linear time."""
+        """Return Σ_j ρ_ij v_j and Σ_j ρ_ij in linear time; an exported program, of any batch, forms the pairs."""
+        if torch.compiler.is_exporting():
+            pairs = kernel_per_pair(rho, self.columns(v.shape[2]))
+            return pairs @ v, pairs.sum(-1)
         relations = self.relations.for_length(v.shape[2])
         if self.signed:
             return line_sum(rho, v, causal=relations.causal, cls=relations.cls)

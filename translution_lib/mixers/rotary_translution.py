@@ -4,13 +4,17 @@ Source: the RoPE variants of the released code of the Translution paper; chapter
 code.
 """
 
+import math
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from translution_lib.functional.translution import mask_scores, translution_values, values_definition
-from translution_lib.mixers.attention import Attention
+from translution_lib.functional.translution import mask_scores, row_values, translution_values, values_definition
+from translution_lib.mixers.attention import Attention, known
 from translution_lib.mixers.encodings import Absolute, Rotary
 from translution_lib.mixers.init import relation_bound, uniform
+from translution_lib.mixers.mixer import longer
 from translution_lib.relations import Relations
 
 
@@ -35,6 +39,8 @@ class RotaryTranslution(Attention):
     Label: thm-rotations-absorbed.
     """
 
+    by_relation = ("value",)
+
     def __init__(self, relations: Relations, dim: int, heads: int, *, init: str = "fan_in", base: float = 10000.0,
                  angles: str = "fixed", layout: str = "interleaved", cls_token: str = "free", absolute: bool = False,
                  **options) -> None:
@@ -54,3 +60,16 @@ class RotaryTranslution(Attention):
             q, k = part.queries_keys(q, k, relations)
         alpha = mask_scores(q @ k.mT / self.head_dim ** 0.5, relations, mask).softmax(dim=-1)
         return translution_values(self.dropped(alpha), self.placed(x), self.value, relations)
+
+    def step(self, x: Float[Tensor, "b m c"], memory: Any = None) -> tuple[Float[Tensor, "b m c"], Any]:
+        """Go on with a text; the memory holds the turned keys, and the tokens, whose values each query makes anew."""
+        keys, tokens = (None, None) if memory is None else memory
+        where = self.relations.rows(known(keys), known(keys) + x.shape[1])
+        q, k = self.projected(x, where)
+        for part in self.parts:
+            q, k = part.queries_keys(q, k, where)
+        kept = longer(keys, k), longer(tokens, self.placed(x, where))
+        if memory is None:
+            return self(x), kept
+        alpha = mask_scores(q @ kept[0].mT / math.sqrt(self.head_dim), where).softmax(dim=-1)
+        return self.output(row_values(alpha, kept[1], self.matrices.value, where)), kept

@@ -1,16 +1,24 @@
 """Translution as a layer. Source: the Translution paper, eq. (1); the preprint, eq. (5); chapter "The operator"."""
 
+import math
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from translution_lib.functional.shared_maps import Weight
 from translution_lib.functional.translution import (
+    mask_scores,
+    projected,
+    row_scores,
+    row_values,
     scores_definition,
     translution_scores,
     translution_values,
     values_definition,
 )
 from translution_lib.mixers.init import linear, relation_bound, uniform
-from translution_lib.mixers.mixer import Mixer
+from translution_lib.mixers.mixer import Mixer, longer
 from translution_lib.relations import Relations
 
 
@@ -35,6 +43,11 @@ class Translution(Mixer):
     query: nn.Linear | nn.Parameter
     key: nn.Linear | nn.Parameter
     value: nn.Linear | nn.Parameter
+
+    @property
+    def by_relation(self) -> tuple[str, ...]:       # type: ignore[override]
+        """The weights with a matrix for every relation."""
+        return tuple(name for name in ("query", "key", "value") if name[0] in self.relative)
 
     def __init__(self, relations: Relations, dim: int, heads: int, *, relative: str = "qkv", init: str = "fan_in",
                  **options) -> None:
@@ -65,9 +78,30 @@ class Translution(Mixer):
         alpha = translution_scores(x, self.query, self.key, relations, self.heads, mask).softmax(dim=-1)
         return translution_values(self.dropped(alpha), x, self.value, relations)
 
+    def step(self, x: Float[Tensor, "b m c"], memory: Any = None) -> tuple[Float[Tensor, "b m c"], Any]:
+        """Go on with a text; the memory holds the tokens, which every query projects by matrices of its own.
+
+        A new row costs a product for each of its pairs; shared keys and values are remembered projected.
+        """
+        return stepped(self, x, (self.query, self.key, self.value), memory)
+
     def extra_repr(self) -> str:
         """Describe the layer without its weights."""
         return f"{super().extra_repr()}, relative={self.relative!r}"
+
+
+def stepped(layer: Mixer, x: Float[Tensor, "b m c"], weights: tuple[Weight, Weight, Weight],
+            memory: Any) -> tuple[Float[Tensor, "b m c"], Any]:
+    """Return the next rows of Translution with these weights, r c e or shared c e, and what it remembers."""
+    before = (None, None) if memory is None else memory
+    (q, w_q), *sides = (projected(x, w) for w in weights)
+    kept = tuple(longer(old, new) for old, (new, _) in zip(before, sides, strict=True))
+    if memory is None:
+        return layer(x), kept
+    rows = layer.relations.rows(memory[0].shape[1], kept[0].shape[1])
+    a = row_scores(q, kept[0], w_q, sides[0][1], rows, layer.heads) / math.sqrt(layer.head_dim)
+    alpha = mask_scores(a, rows).softmax(dim=-1)
+    return layer.output(row_values(alpha, kept[1], sides[1][1], rows)), kept
 
 
 class ValueTranslution(Translution):
@@ -77,6 +111,7 @@ class ValueTranslution(Translution):
     """
 
     fixed_options = ("relative",)
+    by_relation = ("value",)
 
     def __init__(self, relations: Relations, dim: int, heads: int, **options) -> None:
         super().__init__(relations, dim, heads, relative="v", **options)

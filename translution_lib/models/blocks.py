@@ -3,9 +3,11 @@
 Source: the Translution paper, Table 1; chapter "What it costs".
 """
 
+import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -14,9 +16,10 @@ from torch.utils.checkpoint import checkpoint
 
 from translution_lib.backends.switch import as_now
 from translution_lib.functional.checks import check_sizes
-from translution_lib.mixers import mixer_named
+from translution_lib.mixers import Mixer, mixer_named
 from translution_lib.mixers.registry import options_and_owners
 from translution_lib.relations import Relations
+from translution_lib.resizing import carried, nearest_tokens
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,13 @@ class Block(nn.Module):
         x = x + (self.mixer(self.norm(x)) if mask is None else self.mixer(self.norm(x), mask))
         return x + self.feed_forward(x)
 
+    def step(self, x: Float[Tensor, "b m c"], memory: Any = None) -> tuple[Float[Tensor, "b m c"], Any]:
+        """Go on with a text, as a mixer's own ``step`` does; a module without one is run again on all tokens."""
+        step: Any = getattr(self.mixer, "step", None) or partial(Mixer.step, cast(Mixer, self.mixer))
+        y, memory = step(self.norm(x), memory)
+        x = x + y
+        return x + self.feed_forward(x), memory
+
 
 def run_blocks(blocks: nn.Sequential, x: Float[Tensor, "b n c"], recompute: bool,
                mask: Tensor | None = None) -> Float[Tensor, "b n c"]:
@@ -112,6 +122,32 @@ def make_blocks(names: Sequence[str], relations: Relations, dim: int, heads: int
     made = (mixer_named(name)(relations, dim=dim, heads=heads, **options_for(name, names, options))
             for name in plain_names(names))
     return nn.Sequential(*(Block(mixer, dim, ff) for mixer in made))
+
+
+def alike(model: nn.Module, **changes: Any) -> Any:
+    """Return a model of the same configuration but for these changes, without numbers: on the meta device.
+
+    Raises:
+        ValueError: what the constructor refuses.
+    """
+    config: Any = model.config
+    own = {field.name: getattr(config, field.name) for field in fields(config)}
+    options = own.pop("options")
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        return type(model)(**{**own, **changes}, **options)
+
+
+def resized(model: Any, **changes: Any) -> Any:
+    """Return a copy of a model with a table of another size; its layers and its places carry their parameters over."""
+    other = alike(model, **changes)
+    memo = {id(model.relations): other.relations}
+    for block in model.blocks:
+        memo[id(block.mixer)] = block.mixer.resized(other.relations)
+    if isinstance(model.position, nn.Parameter):
+        memo[id(model.position)] = carried(model.position, nearest_tokens(model.relations, other.relations))
+    config, other = other.config, copy.deepcopy(model, memo)
+    other.config = config
+    return other
 
 
 def joined_options(named: Mapping[str, Mapping[str, Any]] | None, flat: dict[str, Any]) -> dict[str, Any]:

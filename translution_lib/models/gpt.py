@@ -3,8 +3,12 @@
 Source: the Translution paper, section 4.2 and appendix C; chapter "What it costs".
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -18,6 +22,7 @@ from translution_lib.models.blocks import (
     joined_options,
     make_blocks,
     mixer_names,
+    resized,
     run_blocks,
 )
 from translution_lib.relations import Relations, offsets
@@ -137,3 +142,112 @@ class GPT(nn.Module):
         if self.position is not None:
             x = x + self.position[: tokens.shape[1]]
         return self.head(self.norm(run_blocks(self.blocks, x, self.config.checkpoint, mask)))
+
+    def resized(self, context: int, *, reach: int | None = None, beyond: str = "clip") -> "GPT":
+        """Return a copy for texts of another length, with all that this model has learnt.
+
+        What it knows by offset or place stays. A new offset starts with the parameters of the longest one that is
+        known, a new place with those of the last; they are parameters of their own, unless a ``reach`` is given.
+
+        Args:
+            context: longest text of the copy, in tokens.
+            reach: number of offsets with parameters of their own; by default as this model has it.
+            beyond: what holds from there on, as in the constructor.
+
+        Raises:
+            ValueError: what the constructor refuses.
+        """
+        return resized(self, context=context, **({} if reach is None else {"reach": reach, "beyond": beyond}))
+
+    def step(self, tokens: Int[Tensor, "b m"], memory: Any = None) -> tuple[Float[Tensor, "b m vocabulary"], Any]:
+        """Go on with a text: return the rows of :meth:`forward` of these next tokens, and the memory with them.
+
+        Each layer computes the new rows alone, as far as it can (its own ``step`` says how). For evaluation: nothing
+        is dropped.
+
+        Args:
+            tokens: the next ones, at first the beginning of the text.
+            memory: what the step before returned; None at first.
+
+        Raises:
+            ValueError: no tokens, or more than the context holds with those before.
+        """
+        first, layers = (0, [None] * len(self.blocks)) if memory is None else memory
+        n, longest = first + tokens.shape[-1], self.config.context
+        if tokens.ndim != 2 or not first < n <= longest:
+            raise ValueError(f"tokens must have the shape (batch, 1 to {longest - first}) after {first} others, "
+                             f"got {tuple(tokens.shape)}")
+        x, kept = self.embedding(tokens), []
+        if self.position is not None:
+            x = x + self.position[first:n]
+        for block, old in zip(self.blocks, layers, strict=True):
+            x, new = block.step(x, old)         # type: ignore[operator]
+            kept.append(new)
+        return self.head(self.norm(x)), (n, kept)
+
+    @torch.no_grad()
+    def generate(self, ids: Int[Tensor, "b n"], new_tokens: int, *, temperature: float | int = 1.0,
+                 top_k: int | None = None, generator: torch.Generator | None = None) -> Int[Tensor, "b m"]:
+        """Write on: append tokens, each drawn from softmax(logits / temperature), and compute no row twice.
+
+        Args:
+            ids: the beginning of each text, at least one token.
+            new_tokens: how many to append. The last one is not read, so that n + new_tokens is at most context + 1.
+            temperature: towards 0 the most probable token is drawn ever more often; 0 takes it.
+            top_k: draw from the most probable tokens alone, so many; by default from all.
+            generator: on any device; by default torch's own on the device of the model.
+
+        Returns:
+            the texts with what is appended, b × (n + new_tokens).
+
+        Raises:
+            ValueError: no token to begin with, ids that are not integers, more new tokens than the context holds, a
+                temperature below 0, a top_k that is not an integer from 1.
+
+        Label: thm-language-temperature.
+        """
+        _check_text(ids, new_tokens, self.config.context, temperature, top_k)
+        written, new, memory = ids, ids, None
+        with evaluating(self):
+            for _ in range(new_tokens):
+                logits, memory = self.step(new, memory)
+                new = drawn(logits[:, -1], temperature, top_k, generator).to(ids)
+                written = torch.cat([written, new], 1)
+        return written
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model and its parts in evaluation mode, and each back into its own after it."""
+    training = [part for part in model.modules() if part.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+def drawn(logits: Float[Tensor, "b v"], temperature: float | int, top_k: int | None,
+          generator: torch.Generator | None = None) -> Int[Tensor, "b 1"]:
+    """Return a token for each row, from softmax(logits / temperature) in double precision."""
+    if not temperature:
+        return logits.argmax(-1, keepdim=True)
+    logits = logits.double() / temperature
+    if top_k is not None and top_k < logits.shape[1]:
+        logits = logits.masked_fill(logits < logits.topk(top_k).values[:, -1:], -math.inf)
+    weights = logits.softmax(-1)
+    return torch.multinomial(weights if generator is None else weights.to(generator.device), 1, generator=generator)
+
+
+def _check_text(ids: Tensor, new_tokens: int, context: int, temperature: float | int, top_k: int | None) -> None:
+    if ids.ndim != 2 or not ids.shape[1] or ids.is_floating_point() or ids.dtype == torch.bool:
+        raise ValueError(f"ids must be integers of the shape (batch, at least 1), got {ids.dtype} {tuple(ids.shape)}")
+    room = context + 1 - ids.shape[1]
+    if not (isinstance(new_tokens, Integral) and 0 <= new_tokens <= room) or isinstance(new_tokens, bool):
+        raise ValueError(f"new_tokens must be an integer from 0 to {room}, since {ids.shape[1]} tokens of a context of "
+                         f"{context} are there, got {new_tokens!r}")
+    if not 0 <= temperature < math.inf:
+        raise ValueError(f"temperature must be a number ≥ 0, got {temperature!r}")
+    if top_k is not None:
+        check_sizes(top_k=top_k)

@@ -4,7 +4,8 @@ Source: the Translution paper, section 4.1 and Table 1; chapter "What it costs".
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import prod
 
 import torch
 from einops import rearrange
@@ -19,10 +20,11 @@ from translution_lib.models.blocks import (
     joined_options,
     make_blocks,
     mixer_names,
+    resized,
     run_blocks,
 )
 from translution_lib.models.embedding import EMBEDDINGS, sinusoids
-from translution_lib.relations import Relations, offsets, pairs, place_cls
+from translution_lib.relations import Relations, grid, offsets, pairs, place_cls
 from translution_lib.sharing import bucketed
 
 ENCODINGS = ("relative", "placed", "pairs")
@@ -32,8 +34,8 @@ ENCODINGS = ("relative", "placed", "pairs")
 class ViTConfig:
     """Everything that determines a ViT; the fields are the arguments of :class:`ViT`."""
 
-    image_size: int
-    patch_size: int
+    image_size: int | tuple[int, int]
+    patch_size: int | tuple[int, int]
     channels: int
     classes: int
     dim: int
@@ -51,30 +53,42 @@ class ViTConfig:
     bucket_by: str = "axis"
     window: int | None = None
     embedding: str = "learned"
+    bucket_distance: int | None = None
 
     @property
-    def grid(self) -> int:
-        """Patches per side."""
-        return self.image_size // self.patch_size
+    def image(self) -> tuple[int, int, int]:
+        """The shape of an image: channels, rows and columns of pixels."""
+        return self.channels, *two("image_size", self.image_size)
+
+    @property
+    def patch(self) -> tuple[int, int, int]:
+        """The shape of a patch: channels, rows and columns of pixels."""
+        return self.channels, *two("patch_size", self.patch_size)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        rows, columns = (side // part for side, part in zip(self.image[1:], self.patch[1:], strict=True))
+        return rows, columns
 
     @property
     def tokens(self) -> int:
         """Number of tokens, the CLS token included."""
-        return self.grid ** 2 + (self.pool == "cls")
+        return prod(self.grid) + (self.pool == "cls")
 
     @property
     def normalised(self) -> int:
         """Numbers of a patch under its first norm: none if a patch is one number, of which a norm would leave zero."""
-        pixels = self.channels * self.patch_size ** 2
+        pixels = prod(self.patch)
         return pixels if pixels > 1 else 0
 
     def relations(self) -> Relations:
         """Return the relation table that all layers share."""
         if self.encoding == "pairs":
             return pairs(self.tokens)
-        table = offsets((self.grid, self.grid), cls=self.pool == "cls", window=self.window, clip=self.clip_offsets)
+        table = offsets(self.grid, cls=self.pool == "cls", window=self.window, clip=self.clip_offsets)
         if self.bucket_offsets is not None:
-            table = bucketed(table, self.bucket_offsets, by=self.bucket_by)
+            table = bucketed(table, self.bucket_offsets, max_distance=self.bucket_distance, by=self.bucket_by)
         return place_cls(table) if self.encoding == "placed" else table
 
 
@@ -82,7 +96,7 @@ class ViT(nn.Module):
     """Vision transformer: patches, a stack of blocks, a linear read-out of the CLS token or of the mean.
 
     Args:
-        image_size, patch_size: sides in pixels; the patch size divides the image size.
+        image_size, patch_size: the side in pixels, or the pair (rows, columns); the patch's divide the image's.
         channels, classes: channels of the image, number of classes.
         dim, depth, heads, ff: see :class:`Architecture`.
         mixer: a name of ``MIXERS``, or one name per layer for a hybrid stack.
@@ -101,6 +115,7 @@ class ViT(nn.Module):
             direction).
         window: a patch attends to no patch more than so many rows or columns away; CLS is never masked.
         embedding: the embedding of places, where there is one: "learned", or "sinusoidal" (fixed, CLS at zero).
+        bucket_distance: from here on all distances share the last bucket; by default the longest side in patches.
         options: options of the mixers by their names, for a hybrid stack: {"riemann": {"form": "inner"}}.
         flat: further options of the mixer, such as ``relative_dim=8``.
 
@@ -114,15 +129,15 @@ class ViT(nn.Module):
     thm-cifar-symmetry.
     """
 
-    def __init__(self, image_size: int, patch_size: int, channels: int, classes: int, dim: int, depth: int, heads: int,
-                 ff: int, mixer: str | Sequence[str] = "translution", pool: str = "cls", absolute: bool | None = None,
-                 encoding: str = "relative", checkpoint: bool = False, clip_offsets: int | None = None,
-                 bucket_offsets: int | None = None, bucket_by: str = "axis", window: int | None = None,
-                 embedding: str = "learned", options: Mapping[str, Mapping] | None = None, **flat) -> None:
+    def __init__(self, image_size: int | Sequence[int], patch_size: int | Sequence[int], channels: int, classes: int,
+                 dim: int, depth: int, heads: int, ff: int, mixer: str | Sequence[str] = "translution",
+                 pool: str = "cls", absolute: bool | None = None, encoding: str = "relative", checkpoint: bool = False,
+                 clip_offsets: int | None = None, bucket_offsets: int | None = None, bucket_by: str = "axis",
+                 window: int | None = None, embedding: str = "learned", bucket_distance: int | None = None,
+                 options: Mapping[str, Mapping] | None = None, **flat) -> None:
         super().__init__()
-        check_sizes(image_size=image_size, patch_size=patch_size, channels=channels, classes=classes, depth=depth)
-        if image_size % patch_size:
-            raise ValueError(f"patch_size must divide image_size = {image_size}, got {patch_size}")
+        check_sizes(channels=channels, classes=classes, depth=depth)
+        image_size, patch_size = _checked(image_size, patch_size)
         check_choice("pool", pool, ("cls", "mean"))
         check_choice("encoding", encoding, ENCODINGS)
         check_choice("embedding", embedding, EMBEDDINGS)
@@ -130,6 +145,8 @@ class ViT(nn.Module):
         _check_sharing(encoding, clip_offsets=clip_offsets, bucket_offsets=bucket_offsets, window=window)
         if bucket_offsets is None and bucket_by != "axis":
             raise ValueError(f"bucket_by must be 'axis' where there are no buckets, got {bucket_by!r}")
+        if bucket_offsets is None and bucket_distance is not None:
+            raise ValueError(f"bucket_distance must be None where there are no buckets, got {bucket_distance}")
         if encoding == "placed" and pool != "cls":
             raise ValueError(f'encoding "placed" needs pool "cls", got {pool!r}')
         names, options = mixer_names(mixer, depth), joined_options(options, flat)
@@ -138,9 +155,11 @@ class ViT(nn.Module):
             raise ValueError(f"embedding must be 'learned' where no embedding is added, got {embedding!r}")
         self.config = ViTConfig(image_size, patch_size, channels, classes, dim, depth, heads, ff, names, pool,
                                 absolute, encoding, options, checkpoint, clip_offsets, bucket_offsets, bucket_by,
-                                window, embedding)
+                                window, embedding, bucket_distance)
+        if bucket_offsets is not None and bucket_distance is None:      # kept, so that a larger copy means the same
+            self.config = replace(self.config, bucket_distance=max(*self.config.grid, bucket_offsets // 2 + 1))
         self.relations = self.config.relations()
-        pixels = channels * patch_size ** 2
+        pixels = prod(self.config.patch)
         first = nn.LayerNorm(pixels) if self.config.normalised else nn.Identity()
         self.patches = nn.Sequential(first, nn.Linear(pixels, dim), nn.LayerNorm(dim))
         self.cls = nn.Parameter(torch.randn(dim)) if pool == "cls" else None
@@ -152,33 +171,52 @@ class ViT(nn.Module):
         """Set ``position``: None, a parameter, or a fixed table, zero for CLS."""
         c = self.config
         if c.embedding == "sinusoidal":
-            side = torch.arange(c.grid, dtype=torch.float64, device="cpu")
-            table = sinusoids(torch.cartesian_prod(side, side), c.dim)
+            table = sinusoids(grid(c.grid).double(), c.dim)
             table = nn.functional.pad(table, (0, 0, int(c.pool == "cls"), 0))
             self.register_buffer("position", table.to(torch.get_default_dtype()), persistent=False)
         else:
             self.position = nn.Parameter(torch.randn(c.tokens, c.dim)) if c.absolute else None
 
     @classmethod
-    def named(cls, name: str, *, mixer: str | Sequence[str] = "translution", image_size: int = 224, channels: int = 3,
-              classes: int = 1000, **options) -> "ViT":
-        """Return an architecture of Table 1 with a patch size, such as "A/12" or "B/56"."""
+    def named(cls, name: str, *, mixer: str | Sequence[str] = "translution", image_size: int | Sequence[int] = 224,
+              channels: int = 3, classes: int = 1000, **options) -> "ViT":
+        """Return an architecture of Table 1 with a patch size, such as "A/12", "B/56" or, rows first, "A/8x12"."""
         letter, _, patch = str(name).partition("/")
-        if not patch.isdigit():
+        sides = patch.split("x")
+        if len(sides) > 2 or not all(side.isdigit() for side in sides):
             raise ValueError(f'name must be a letter and a patch size such as "A/12", got {name!r}')
-        size = architecture(letter)
-        return cls(image_size, int(patch), channels, classes, size.dim, size.depth, size.heads, size.ff, mixer,
-                   **options)
+        size, pixels = architecture(letter), [int(side) for side in sides]
+        return cls(image_size, pixels if len(sides) > 1 else pixels[0], channels, classes, size.dim, size.depth,
+                   size.heads, size.ff, mixer, **options)
+
+    def resized(self, image_size: int | Sequence[int]) -> "ViT":
+        """Return a copy for images of another size, in patches of the same, with all that this model has learnt.
+
+        What it knows by offset or place stays, and so does CLS. A new offset or place starts with the parameters of
+        the nearest one that is known; sinusoids go on. An image that is cut off at its right and lower side is read
+        by the smaller copy as this model reads it with the missing patches masked.
+
+        Raises:
+            ValueError: sizes that do not fit, relations that are pairs of tokens: they know no offset and no place.
+        """
+        if self.config.encoding == "pairs":
+            raise ValueError('encoding must not be "pairs" for a model that is resized: they know no offset')
+        other = resized(self, image_size=image_size)
+        if self.config.embedding == "sinusoidal":
+            other._add_embedding()
+            other.position = other.position.to(self.position)
+        return other
 
     def tokens(self, images: Float[Tensor, "b ch height width"]) -> Float[Tensor, "b n c"]:
         """Return the tokens that enter the first block: embedded patches, CLS first, places added if absolute."""
         c = self.config
-        if images.ndim != 4 or images.shape[1:] != (c.channels, c.image_size, c.image_size):
-            raise ValueError(f"images must have the shape (batch, {c.channels}, {c.image_size}, {c.image_size}), "
+        if images.ndim != 4 or images.shape[1:] != c.image:
+            raise ValueError(f"images must have the shape (batch, {', '.join(map(str, c.image))}), "
                              f"got {tuple(images.shape)}")
-        x = self.patches(rearrange(images, "b ch (y u) (x v) -> b (y x) (u v ch)", u=c.patch_size, v=c.patch_size))
+        _, u, v = c.patch
+        x = self.patches(rearrange(images, "b ch (y u) (x v) -> b (y x) (u v ch)", u=u, v=v))
         if self.cls is not None:
-            x = torch.cat([self.cls.to(x.dtype).expand(len(x), 1, -1), x], dim=1)
+            x = torch.cat([self.cls.to(x.dtype).expand(x.shape[0], 1, -1), x], dim=1)
         return x if self.position is None else x + self.position.to(x.device)
 
     def forward(self, images: Float[Tensor, "b ch height width"],
@@ -195,6 +233,33 @@ class ViT(nn.Module):
         else:
             x = x.mean(dim=1)
         return self.head(self.norm(x))
+
+
+def two(name: str, size: int | Sequence[int]) -> tuple[int, int]:
+    """Return rows and columns from one side or from a pair of them.
+
+    Raises:
+        ValueError: something else, by its name.
+    """
+    sides = tuple(size) if isinstance(size, Sequence) and not isinstance(size, str) else (size, size)
+    if len(sides) != 2:
+        raise ValueError(f"{name} must be an integer ≥ 1 or a pair of them, got {size!r}")
+    rows, columns = sides
+    check_sizes(**{name: rows})
+    check_sizes(**{name: columns})
+    return rows, columns
+
+
+def _checked(image_size: int | Sequence[int],
+             patch_size: int | Sequence[int]) -> tuple[int | tuple[int, int], int | tuple[int, int]]:
+    """Return the sizes as a configuration keeps them, integers as they are, if patches fill the image."""
+    sizes: dict = {"image_size": image_size, "patch_size": patch_size}
+    image, patch = (two(name, size) for name, size in sizes.items())
+    if any(side % part for side, part in zip(image, patch, strict=True)):
+        raise ValueError(f"patch_size must divide image_size = {image_size}, got {patch_size}")
+    kept = (size if isinstance(size, int) else two(name, size) for name, size in sizes.items())
+    image_size, patch_size = kept
+    return image_size, patch_size
 
 
 def _check_sharing(encoding: str, **rules: int | None) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from translution_lib.functional.attention import masked_softmax
 from translution_lib.functional.checks import check_choice
 from translution_lib.mixers.encodings.encoding import Encoding
-from translution_lib.mixers.positional import offset_count, per_pair
+from translution_lib.mixers.positional import offset_vectors, per_pair
 from translution_lib.relations import Relations
 
 FORMS = ("printed", "original")
@@ -36,6 +36,7 @@ class PositionalGate(Encoding):
     Label: eq-scalars-gate, eq-scalars-centre, thm-scalars-neighbour, thm-scalars-distance, thm-scalars-gate.
     """
 
+    by_rows = True
     position_weight: nn.Parameter
     gate: nn.Parameter
 
@@ -58,22 +59,29 @@ class PositionalGate(Encoding):
             with torch.no_grad():
                 self.position_weight[: len(local)] = local.to(self.position_weight)
 
+    def entries(self, old: Relations, new: Relations) -> dict[str, tuple[int, Tensor]]:
+        """A number for every distance of the printed form."""
+        if self.form == "original":
+            return {}
+        known, wanted = (distances(table).unique().sqrt() for table in (old, new))
+        return {"position_weight": (1, (wanted[:, None] - known).abs().argmin(1))}
+
     def offset_scores(self) -> Float[Tensor, "h m"]:
         """Return u·r[δ]: the position score of each head and offset."""
         return self.position_weight @ self.relations.on(("gate", self.form), lambda: self.encoding, self.gate).T
 
-    def position_weights(self, relations: Relations) -> Float[Tensor, "h n n"]:
+    def position_weights(self, relations: Relations) -> Float[Tensor, "h i n"]:
         """Return β_ij = softmax_j u·r[δ]: the weights that do not look at the content."""
         mask = relations.mask_needed(self.gate.device)
         return masked_softmax(per_pair(self.offset_scores(), relations)[None], mask)[0]
 
-    def weights(self, alpha: Float[Tensor, "b h n n"], where: Relations) -> Float[Tensor, "b h n n"]:
+    def weights(self, alpha: Float[Tensor, "b h i n"], where: Relations) -> Float[Tensor, "b h i n"]:
         """Return (1 − σ(λ)) α_ij + σ(λ) β_ij."""
         sigma = self.gate.sigmoid()[:, None, None]
         return (1 - sigma) * alpha + sigma * self.position_weights(where)
 
-    def mixed(self, y: Float[Tensor, "b h n d"], v: Float[Tensor, "b h n d"],
-              where: Relations) -> Float[Tensor, "b h n d"]:
+    def mixed(self, y: Float[Tensor, "b h i d"], v: Float[Tensor, "b h n d"],
+              where: Relations) -> Float[Tensor, "b h i d"]:
         """Return what these weights make of the values: β is the same for the whole batch."""
         position = self.position_weights(where).to(v.dtype) @ v
         sigma = self.gate.sigmoid()[:, None, None].to(v.dtype)
@@ -86,12 +94,16 @@ class PositionalGate(Encoding):
 
 def position_encoding(relations: Relations, form: str) -> Float[Tensor, "m r"]:
     """Return r[δ] of every offset: (‖δ‖², δ) for "original", a unit vector per distinct distance for "printed"."""
-    delta = torch.tensor(relations.labels[: offset_count(relations)], dtype=torch.float64, device="cpu")
-    squares = delta.square().sum(dim=1)
+    squares = distances(relations)
     if form == "original":
-        return torch.cat([squares[:, None], delta], dim=1)
+        return torch.cat([squares[:, None], offset_vectors(relations).double()], dim=1)
     _, which = squares.unique(return_inverse=True)
     return F.one_hot(which).double()
+
+
+def distances(relations: Relations) -> Float[Tensor, "m"]:
+    """Return ‖δ‖² of every offset."""
+    return offset_vectors(relations).double().square().sum(dim=1)
 
 
 def _local_weights(relations: Relations, heads: int, locality: float) -> Float[Tensor, "k r"]:

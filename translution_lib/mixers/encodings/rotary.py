@@ -37,6 +37,7 @@ class Rotary(Encoding):
     Label: eq-rotations-score, thm-rotations-cls, thm-rotations-translution, thm-rotations-limits.
     """
 
+    by_rows = True
     cos: Tensor
     sin: Tensor
 
@@ -56,7 +57,6 @@ class Rotary(Encoding):
         # The tables stay on the CPU in double precision; what the layer computes with is made from them.
         self._fixed = frequencies(head_dim, relations.positions.shape[1], self.base)
         self._positions = F.pad(relations.positions, (0, 0, int(relations.cls), 0)).double()
-        self._phases = phases(self._positions, self._fixed)
         like = torch.empty(0)
         self.theta = nn.Parameter(self._fixed.repeat(heads, 1, 1).to(like)) if self.learned else None
         for name in ("cos", "sin"):
@@ -66,7 +66,8 @@ class Rotary(Encoding):
     @torch.inference_mode(False)
     def _fixed_waves(self) -> tuple[Tensor, Tensor]:
         """Round the tables to the type that the layer has now, on its device, and keep them; an export keeps none."""
-        cos, sin = self._phases.cos().to(self.cos), self._phases.sin().to(self.sin)
+        phase = phases(self._positions, self._fixed)
+        cos, sin = phase.cos().to(self.cos), phase.sin().to(self.sin)
         if not torch.compiler.is_exporting():
             self.cos, self.sin, self._made = cos, sin, cos
         return cos, sin
@@ -76,20 +77,24 @@ class Rotary(Encoding):
         """Angles θ per axis and pair, the fixed table (a, d/2) in float64 or the learned ones, (h, a, d/2)."""
         return self._fixed if self.theta is None else self.theta
 
-    def waves(self, n: int) -> tuple[Tensor, Tensor]:
-        """Return cosine and sine of the first n tokens' angles, (n, d/2), or (h, n, d/2) where they are learned."""
+    def waves(self, n: int, first: int = 0) -> tuple[Tensor, Tensor]:
+        """Return cosine and sine of the angles of the first n tokens, from one of them on.
+
+        They have the shape (n, d/2), or (h, n, d/2) where angles are learned.
+        """
         if self.theta is None:
             # Another tensor was cast, moved or emptied since: none is rounded twice.
             cos, sin = (self.cos, self.sin) if self.cos is self._made else self._fixed_waves()
-            return cos[:n], sin[:n]
+            return cos[first:n], sin[first:n]
         exact = self.theta.to(torch.promote_types(self.theta.dtype, torch.float32))
-        phase = phases(self.relations.on(("turned places",), lambda: self._positions, exact)[:n], exact)
+        places = self.relations.on(("turned places",), lambda: self._positions, exact)
+        phase = phases(places[first:n], exact)
         return phase.cos(), phase.sin()
 
     def queries_keys(self, q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"],
                      where: Relations) -> tuple[Tensor, Tensor]:
         """Return q_i R(p_i) and k_j R(p_j), with what a free CLS needs."""
-        cos, sin = self.waves(q.shape[2])
+        cos, sin = self.waves(where.n, where.first)
         q_turned, k_turned = turn(q, cos, sin, self.layout), turn(k, cos, sin, self.layout)
         if not where.cls or self.cls_token == "origin":
             return q_turned, k_turned

@@ -13,6 +13,7 @@ from translution_lib.functional.transport import log_attenuation
 from translution_lib.mixers.encodings.encoding import Encoding
 from translution_lib.mixers.positional import offset_count, per_pair
 from translution_lib.relations import Relations
+from translution_lib.resizing import nearest_relations
 from translution_lib.sharing import t5_buckets
 
 BIASES = ("table", "t5", "alibi")
@@ -37,6 +38,7 @@ class ScalarBias(Encoding):
     Label: eq-scalars-bias, eq-scalars-parameters, thm-scalars-ratio, thm-scalars-limit, thm-cifar-window.
     """
 
+    by_rows = True
     table: nn.Parameter | None
     like: Tensor
 
@@ -84,7 +86,11 @@ class ScalarBias(Encoding):
     def _alibi(self) -> Float[Tensor, "h m"]:
         return -torch.outer(alibi_slopes(self.heads), self.distance)
 
-    def bias(self, q: Float[Tensor, "b h n d"], where: Relations) -> Float[Tensor, "h n n"]:
+    def entries(self, old: Relations, new: Relations) -> dict[str, tuple[int, Tensor]]:
+        """A column of a learned table for every offset."""
+        return {"table": (1, nearest_relations(old, new)[: offset_count(new)])} if self.maker == "table" else {}
+
+    def bias(self, q: Float[Tensor, "b h i d"], where: Relations) -> Float[Tensor, "h i n"]:
         """b[δ]."""
         return per_pair(self.offset_bias(), where)
 

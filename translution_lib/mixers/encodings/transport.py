@@ -4,6 +4,7 @@ Source: the RiemannFormer paper, equations (1)–(22) and its appendix; chapter 
 """
 
 import math
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -56,6 +57,7 @@ class Transport(Encoding):
     thm-riemann-value, eq-cifar-general, thm-cifar-temperature, thm-cifar-reflection, eq-cifar-parameters.
     """
 
+    by_rows = True
     like: Tensor
 
     def __init__(self, *, transport: str = "rotation", metric: str | None = "scalar", form: str = "inner",
@@ -77,11 +79,18 @@ class Transport(Encoding):
             raise ValueError(f"relations must have a grid: a transport needs positions, got {relations!r}")
         self.heads, self.head_dim, self.cls = heads, head_dim, int(relations.cls)
         self._places = relations.positions.double() + 1                                 # n a, on the CPU
+        self._mean = self._places.mean(0)
         self._fixed = frequencies(head_dim, self._places.shape[1], self.base)           # a d/2, on the CPU
         if self.transport == "blocks4" and head_dim % 4:
             raise ValueError(f"head_dim must be a multiple of 4 for transport='blocks4', got {head_dim}")
         self.register_buffer("like", torch.empty(0), persistent=False)
         self._add_parameters(max(relations.shape or (1,)))
+
+    def resized(self, old: Relations, new: Relations, dim: int, heads: int, head_dim: int) -> "Transport":
+        """Return a copy for another table; the temperature of a "constant" schedule stays that of this one."""
+        part = cast(Transport, super().resized(old, new, dim, heads, head_dim))
+        part._mean = self._mean
+        return part
 
     def _add_parameters(self, longest: int) -> None:
         d, h, a = self.head_dim, self.heads, self._places.shape[1]
@@ -151,7 +160,7 @@ class Transport(Encoding):
     def exponents(self, places: Float[Tensor, "n a"]) -> Float[Tensor, "n a"]:
         """Return the powers of s of tokens at the given places."""
         if self.schedule == "constant":
-            return self._places.mean(0).expand_as(places)
+            return self._mean.expand_as(places)
         return maps.exponents(places, self.schedule)
 
     def frame(self, places: Float[Tensor, "n a"]) -> maps.Frame:
@@ -177,18 +186,18 @@ class Transport(Encoding):
             return q, torch.where(apart, k, F.pad(moved[..., 0], (0, 0, 1, 0, 1, 0))).to(q)
         return q, moved[..., 0].to(q)
 
-    def focus_bias(self, n: int) -> Float[Tensor, "h n n"]:
-        """Return log λ of every pair of the first n tokens, zero for pairs with CLS."""
+    def focus_bias(self, n: int, first: int = 0) -> Float[Tensor, "h i n"]:
+        """Return log λ of every pair of the first n tokens, or of the queries from ``first``; zero with CLS."""
         p = self.places(n)
-        return F.pad(self.offset_focus(p[:, None] - p), (self.cls, 0, self.cls, 0))
+        return F.pad(self.offset_focus(p[first:, None] - p), (self.cls, 0, self.cls, 0))
 
     def bias(self, q: Float[Tensor, "b h n d"], where: Relations) -> Tensor | None:
         """Return log λ where the focus comes before the softmax."""
-        return self.focus_bias(where.n).to(q.dtype) if self.focus == "before" else None
+        return self.focus_bias(where.n, where.first).to(q.dtype) if self.focus == "before" else None
 
-    def passed(self, alpha: Float[Tensor, "b h n n"], where: Relations) -> Float[Tensor, "b h n n"]:
+    def passed(self, alpha: Float[Tensor, "b h i n"], where: Relations) -> Float[Tensor, "b h i n"]:
         """Return α_ij λ_ij, equations (20) and (22); λ = 1 unless the focus comes after the softmax."""
-        return alpha * self.focus_bias(where.n).to(alpha.dtype).exp()
+        return alpha * self.focus_bias(where.n, where.first).to(alpha.dtype).exp()
 
     def changes(self, method: str) -> bool:
         """A focus that does not come after the softmax leaves the weights alone."""
@@ -204,7 +213,7 @@ class Transport(Encoding):
     def queries_keys(self, q: Float[Tensor, "b h n d"], k: Float[Tensor, "b h n d"],
                      where: Relations) -> tuple[Tensor, Tensor]:
         """Return T_i⁻¹ q_i (T_iᵀ q_i for covectors) and T_j⁻¹ k_j."""
-        cls, places = self.cls, self.places(q.shape[2])
+        cls, places = self.cls, self.places(where.n)[where.first:]
         halves = self.half_logs(places)
         to_common = self._to_common(places, q)
         q_there = to_common(q[:, :, cls:], (halves if self.form == "inner" else -halves).exp().to(q))

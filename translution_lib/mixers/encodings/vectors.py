@@ -14,6 +14,7 @@ from translution_lib.functional.checks import check_choice
 from translution_lib.mixers.encodings.encoding import Encoding
 from translution_lib.mixers.positional import along_keys, clipped, offset_count, per_offset, per_pair
 from translution_lib.relations import Relations
+from translution_lib.resizing import nearest_relations
 
 SIDES = ("k", "v", "kv")
 
@@ -32,6 +33,7 @@ class Vectors(Encoding):
     thm-vectors-contained, thm-vectors-content, thm-vectors-convolution, eq-vectors-cost, eq-vectors-parameters.
     """
 
+    by_rows = True
     key_vector: nn.Parameter | None
     value_vector: nn.Parameter | None
 
@@ -48,6 +50,12 @@ class Vectors(Encoding):
         self.key_vector = nn.Parameter(0.02 * torch.randn(size)) if "k" in self.sides else None
         self.value_vector = nn.Parameter(0.02 * torch.randn(size)) if "v" in self.sides else None
 
+    def entries(self, old: Relations, new: Relations) -> dict[str, tuple[int, Tensor]]:
+        """A vector for every offset, as far as they are not clipped."""
+        near = clipped(new, self.clip)
+        ids = nearest_relations(self.near, near)[: offset_count(near)]
+        return {name: (0, ids) for name, table in self._parameters.items() if table is not None}
+
     def changes(self, method: str) -> bool:
         """Without vectors for the values there is nothing to add to them."""
         return super().changes(method) and ("v" in self.sides or not method.startswith("values"))
@@ -57,7 +65,7 @@ class Vectors(Encoding):
         if self.key_vector is None:
             return None
         scores = q @ self.by_head(self.key_vector).mT / math.sqrt(self.head_dim)
-        return along_keys(scores, self.near.for_length(where.n))
+        return along_keys(scores, self.near.rows(where.first, where.n))
 
     def bias_definition(self, q: Float[Tensor, "b h n d"], where: Relations) -> Tensor | None:
         """q_i·r_δ / √d, a vector gathered for every pair."""
@@ -65,11 +73,11 @@ class Vectors(Encoding):
             return None
         return torch.einsum("bhid,hijd->bhij", q, self._gathered(self.key_vector, where, q)) / math.sqrt(self.head_dim)
 
-    def values(self, alpha: Float[Tensor, "b h n n"], where: Relations) -> Tensor | None:
+    def values(self, alpha: Float[Tensor, "b h i n"], where: Relations) -> Tensor | None:
         """Σ_j α_ij r'_δ: sum the weights per offset, then multiply by the table."""
         if self.value_vector is None:
             return None
-        return per_offset(alpha, self.near.for_length(where.n)) @ self.by_head(self.value_vector)
+        return per_offset(alpha, self.near.rows(where.first, where.n)) @ self.by_head(self.value_vector)
 
     def values_definition(self, alpha: Float[Tensor, "b h n n"], where: Relations) -> Tensor | None:
         """Σ_j α_ij r'_δ, a vector gathered for every pair."""
