@@ -57,6 +57,7 @@ class Rotary(Encoding):
         # The tables stay on the CPU in double precision; what the layer computes with is made from them.
         self._fixed = frequencies(head_dim, relations.positions.shape[1], self.base)
         self._positions = F.pad(relations.positions, (0, 0, int(relations.cls), 0)).double()
+        self._phases = phases(self._positions, self._fixed)
         like = torch.empty(0)
         self.theta = nn.Parameter(self._fixed.repeat(heads, 1, 1).to(like)) if self.learned else None
         for name in ("cos", "sin"):
@@ -66,8 +67,7 @@ class Rotary(Encoding):
     @torch.inference_mode(False)
     def _fixed_waves(self) -> tuple[Tensor, Tensor]:
         """Round the tables to the type that the layer has now, on its device, and keep them; an export keeps none."""
-        phase = phases(self._positions, self._fixed)
-        cos, sin = phase.cos().to(self.cos), phase.sin().to(self.sin)
+        cos, sin = self._phases.cos().to(self.cos), self._phases.sin().to(self.sin)
         if not torch.compiler.is_exporting():
             self.cos, self.sin, self._made = cos, sin, cos
         return cos, sin
