@@ -14,7 +14,7 @@ HOUSES = {"translution_lib": ROOT / "translution_lib", "translution_runs": ROOT 
           "translution_book": ROOT / "book" / "translution_book"}
 BELOW = {"translution_lib": set(), "translution_runs": {"translution_lib"},
          "translution_book": {"translution_lib", "translution_runs"}}
-FLOORS = ("relations", "sharing", "backends", "functional", "mixers", "models")
+FLOORS = ("relations", "sharing", "resizing", "backends", "functional", "mixers", "models", "cost")
 """Of the library, each above those that it may import from."""
 NEEDED = {"torch", "numpy", "einops", "jaxtyping", "triton"}  # Triton where it is installed
 
