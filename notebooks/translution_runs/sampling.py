@@ -8,7 +8,7 @@ from translution_lib.models import GPT
 
 
 def generate(
-    model: GPT, start: Int64[Tensor, " n"], count: int, temperature: float = 1.0,
+    model: GPT, start: Int64[Tensor, " n"], count: int, temperature: float | int = 1.0,
     generator: torch.Generator | None = None,
 ) -> Int64[Tensor, " m"]:
     """Append `count` tokens to `start` as `GPT.generate` draws them, and go on from the last ones where it ends.
