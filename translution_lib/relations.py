@@ -149,7 +149,7 @@ class Relations:
 
     @property
     def first(self) -> int:
-        """The first token that is a query: 0, or that of :meth:`rows`."""
+        """The first token that is a query, which is 0 but for a table of :meth:`rows`."""
         return self.index.shape[1] - self.index.shape[0]
 
     @cached_property

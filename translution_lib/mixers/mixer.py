@@ -99,7 +99,7 @@ class Mixer(nn.Module):
 
     @property
     def matrices(self) -> Matrices:
-        """The matrices of query, key and value as the book writes them: those of shared maps are views of them."""
+        """The matrices of query, key and value as the book writes them; those of shared maps are views."""
         query, key, value = (matrix(getattr(self, name)) for name in Matrices._fields)
         return Matrices(query, key, value)
 
