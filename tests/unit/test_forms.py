@@ -1,10 +1,8 @@
-"""Every form of the operator, under every option, equals the definition; finite differences confirm its gradients.
+"""Finite differences confirm the gradients of the operator on every table, and of every option of every layer.
 
-Forms: projected pairs computed again in backward or kept; with one head the bilinear scores and values without
-recomputation, which need more rows than channels; any subset of relative letters. Then every option of every layer.
+That every form equals the definition, gradients included, is held in ``test_backends``.
 """
 
-from itertools import combinations
 from unittest.mock import patch
 
 import pytest
@@ -21,7 +19,6 @@ TABLES = {
     "window": lambda: offsets(4, window=1), "clip": lambda: offsets(4, clip=1), "pairs": lambda: pairs(2),
     "prefix": lambda: offsets(4, causal=True).for_length(2), "shared": lambda: shared(3),
 }
-LETTERS = ["".join(some) for k in range(4) for some in combinations("qkv", k)]
 
 
 def problem(table, relative, heads, batch=2, c=2, d=2):
@@ -41,19 +38,8 @@ def problem(table, relative, heads, batch=2, c=2, d=2):
 def test_gradients_of_every_table_and_form(table, heads, keep):
     rel, args = problem(table, "qkv", heads, batch=3)
     with backend("torch", keep):
-        torch.testing.assert_close(fn.translution(*args, rel, heads), fn.translution_definition(*args, rel, heads))
-        assert torch.autograd.gradcheck(lambda *a: fn.translution(*a, rel, heads), args)
+        assert torch.autograd.gradcheck(lambda *a: fn.translution(*a, rel, heads), args, fast_mode=True)
         assert torch.autograd.gradgradcheck(lambda *a: fn.translution(*a, rel, heads), args, fast_mode=True)
-
-
-@pytest.mark.parametrize("keep", [False, True], ids=["again", "kept"])
-@pytest.mark.parametrize("heads", [1, 2])
-@pytest.mark.parametrize("relative", LETTERS, ids=lambda r: r or "none")
-def test_gradients_of_every_subset(relative, heads, keep):
-    rel, args = problem("cls", relative, heads)
-    with backend("torch", keep):
-        torch.testing.assert_close(fn.translution(*args, rel, heads), fn.translution_definition(*args, rel, heads))
-        assert torch.autograd.gradcheck(lambda *a: fn.translution(*a, rel, heads), args)
 
 
 def test_both_ways_to_the_scores_are_taken():
@@ -88,7 +74,7 @@ def test_gradients_of_low_rank(heads, with_shared, variant):
     def run(x, *w):
         return fn.lor_translution(x, w[:3], w[3:6], w[6], rel, heads, shared=w[7:] or None, variant=variant)
 
-    assert torch.autograd.gradcheck(run, (x, *leaves[0], *leaves[1], *leaves[2], *wide))
+    assert torch.autograd.gradcheck(run, (x, *leaves[0], *leaves[1], *leaves[2], *wide), fast_mode=True)
 
 
 @pytest.mark.parametrize("heads", [1, 2])
@@ -111,7 +97,7 @@ def test_bfloat16_within_its_bound(heads):
 @pytest.mark.parametrize(("name", "options"), EVERY)
 @pytest.mark.parametrize("table", ["grid", "causal"])
 def test_gradients_of_every_option(name, options, table):
-    """Both forms, along random directions of the input and of every parameter; all parameters away from their start."""
+    """Along random directions of the input and of every parameter; all parameters away from their start."""
     layer = build(name, offsets(3, causal=True) if table == "causal" else None, **options)
     keys = [key for key, _ in layer.named_parameters()]
     values = [(p + 0.1 * torch.randn_like(p)).detach().requires_grad_() for p in layer.parameters()]
@@ -121,5 +107,3 @@ def test_gradients_of_every_option(name, options, table):
         return functional_call(layer, dict(zip(keys, values, strict=True)), (x,))
 
     assert torch.autograd.gradcheck(run, (x, *values), fast_mode=True)
-    with backend("definition"):
-        assert torch.autograd.gradcheck(run, (x, *values), fast_mode=True)

@@ -86,23 +86,6 @@ def test_a_batch_without_samples(name, options, keep):
 
 
 @pytest.mark.parametrize("name", ATTENTION)
-@pytest.mark.parametrize("relations", [offsets((1, 2), cls=True), offsets((2, 2)), offsets(3, causal=True)], ids=repr)
-def test_gradients_by_finite_differences(name, relations):
-    """Both forms, along random directions of the input and of every parameter."""
-    layer = MIXERS[name](relations, dim=4, heads=2 if name == "performer-s2" else 1).to(F64)   # half of its heads
-    x = torch.randn(1, relations.n, 4, dtype=F64, requires_grad=True)
-    parameters = dict(layer.named_parameters())
-
-    def run(x, *values):
-        return functional_call(layer, dict(zip(parameters, values, strict=True)), (x,))
-
-    inputs = (x, *(p.detach().requires_grad_() for p in parameters.values()))
-    assert torch.autograd.gradcheck(run, inputs, fast_mode=True)
-    with backend("definition"):
-        assert torch.autograd.gradcheck(run, inputs, fast_mode=True)
-
-
-@pytest.mark.parametrize("name", ATTENTION)
 def test_a_table_without_offsets_is_refused_where_an_encoding_reads_them(name):
     for relations in (shared(4), pairs(4)):
         if name in ANY_TABLE:
