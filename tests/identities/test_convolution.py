@@ -108,6 +108,22 @@ def test_blocks_that_depend_on_the_offset_alone_are_a_convolution(shape, c, e, s
         assert_close(convolve(x, kernel, shape), linear)
 
 
+@pytest.mark.identity("thm-conv-blocks")
+@given(st.sampled_from([(5,), (3, 2), (2, 2, 2)]), seeds, st.booleans())
+def test_a_linear_map_follows_one_moving_token_exactly_when_its_blocks_repeat(shape, seed, shares):
+    g, table = torch.Generator().manual_seed(seed), offsets(shape)
+    a = torch.randn(table.count, generator=g)[table.index] if shares else torch.randn(table.n, table.n, generator=g)
+    p, axes = table.positions, [range(1 - s, s) for s in shape]
+    at = {tuple(place): n for n, place in enumerate(p.tolist())}
+    worst = 0.0
+    for j, tau in product(range(table.n), product(*axes)):
+        there = [at.get(tuple(place)) for place in (p + torch.tensor(tau)).tolist()]
+        if there[j] is not None:
+            still, moved = a @ torch.eye(table.n)[j], a @ torch.eye(table.n)[there[j]]
+            worst = max(worst, *(float((moved[q] - still[n]).abs()) for n, q in enumerate(there) if q is not None))
+    assert (worst == 0) == shares
+
+
 @pytest.mark.identity("eq-conv-inside", "eq-conv-cost")
 @given(problems())
 def test_taps_inside_the_grid_and_the_cost(problem):
@@ -162,6 +178,25 @@ def test_one_layer_moves_with_an_object_on_zero_background(case, k1, k2):
     tau = [b - a for a, b in zip(*corners, strict=True)]
     for convolve in BOTH:
         assert_shifted(*convolve(x, kernel, canvas), canvas, tau)
+
+
+@pytest.mark.identity("thm-conv-equivariance")
+@given(st.integers(3, 6), st.integers(3, 6), st.sampled_from([1, 3, 5]), seeds)
+def test_on_a_ring_any_content_moves_with_any_shift(h, w, k, seed):
+    """Three copies side by side and below each other: what lies in the middle one has a ring around it."""
+    g = torch.Generator().manual_seed(seed)
+    image = torch.randn(1, 2, h, w, generator=g, dtype=torch.float64)
+    kernel = torch.randn(k, k, 2, 3, generator=g, dtype=torch.float64)
+    weight = kernel.movedim((-1, -2), (0, 1))
+    theirs = F.conv2d(F.pad(image, (k // 2,) * 4, mode="circular"), weight)
+    tau = [int(torch.randint(s, (), generator=g)) for s in (h, w)]
+    for convolve in BOTH:
+        def ring(x, convolve=convolve):
+            tokens = x.repeat(1, 1, 3, 3).flatten(2).mT
+            return convolve(tokens, kernel, (3 * h, 3 * w)).mT.unflatten(2, (3 * h, 3 * w))[..., h:2 * h, w:2 * w]
+
+        assert_close(ring(image), theirs)
+        assert_close(ring(image.roll(tau, (2, 3))), ring(image).roll(tau, (2, 3)))
 
 
 @pytest.mark.identity("thm-conv-depth")
