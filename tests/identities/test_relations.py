@@ -88,18 +88,39 @@ def test_a_window_without_scores_is_a_convolution(shape, k, seed):
     assert_close(linear(x, w, table), functional.convolution(x, kernel, shape))
 
 
+@pytest.mark.identity("eq-rel-operator", "eq-rel-linear")
+@given(cases, seeds)
+def test_without_scores_and_at_small_features_the_softmax_operator_is_a_mean(case, seed):
+    table, g = table_of(*case), torch.Generator().manual_seed(seed)
+    x, w = torch.randn(1, table.n, 2, generator=g, dtype=torch.float64), weights(table, 2, 3, g)
+    mean = linear(x, w[2], table) / table.mask.sum(1)[:, None]
+    assert_close(translution(x, 0 * w[0], 0 * w[1], w[2], table), mean)
+    zero = torch.zeros_like(x)
+    slope = torch.autograd.functional.jvp(lambda x: translution(x, *w, table), zero, x)[1]
+    assert_close(slope, mean)
+
+
 @pytest.mark.identity("eq-rel-id")
-@given(shapes)
-def test_offsets_are_numbered_in_row_major_order(shape):
-    table = offsets(shape)
+@given(shapes, reaches)
+def test_offsets_are_numbered_in_row_major_order_of_their_box(shape, w):
+    table, windowed, clipped = offsets(shape), offsets(shape, window=w), offsets(shape, clip=w)
+    reach = [n - 1 if w is None else min(w, n - 1) for n in shape]
+
+    def number(delta, reach):
+        ids = 0
+        for d, r in zip(delta, reach, strict=True):
+            ids = ids * (2 * r + 1) + d + r
+        return ids
+
     places = list(product(*map(range, shape)))
     for (i, p), (j, q) in product(enumerate(places), repeat=2):
         delta = tuple(a - b for a, b in zip(p, q, strict=True))
-        number = 0
-        for d, n in zip(delta, shape, strict=True):
-            number = number * (2 * n - 1) + d + n - 1
-        assert int(table.index[i, j]) == number == table.id_of(delta)
-        assert table.labels[number] == delta
+        ids = number(delta, [n - 1 for n in shape])
+        assert int(table.index[i, j]) == ids == table.id_of(delta)
+        assert table.labels[ids] == delta
+        near = tuple(max(-r, min(r, d)) for d, r in zip(delta, reach, strict=True))
+        assert int(clipped.index[i, j]) == number(near, reach) == clipped.id_of(near)
+        assert int(windowed.index[i, j]) == (number(near, reach) if near == delta else -1)
 
 
 @pytest.mark.identity("thm-rel-count")
@@ -156,6 +177,24 @@ def test_shift_invariant_tables_are_the_functions_of_the_offset(shape, w, seed):
     assert shift_invariant(pairs(base.n).index.tolist(), places) == (base.n == 1)
 
 
+@pytest.mark.identity("thm-rel-invariance")
+@given(st.integers(2, 7), st.integers(1, 4), st.booleans(), seeds)
+def test_on_a_ring_the_operators_follow_a_shift_if_and_only_if_the_table_does(n, count, cyclic, seed):
+    g, i = torch.Generator().manual_seed(seed), torch.arange(n)
+    if cyclic:
+        g_of = torch.randint(-1, count, (n,), generator=g)
+        g_of[0] = 0
+        index = g_of[(i[:, None] - i) % n]
+    else:
+        index = random_table(n, count, g).index
+    table = Relations(index, count, tuple(range(count)))
+    invariant = torch.equal(index.roll((1, 1), (0, 1)), index)
+    assert invariant or not cyclic
+    x, w = torch.randn(1, n, 3, generator=g, dtype=torch.float64), weights(table, 3, 3, g)
+    for operator in (lambda x: translution(x, *w, table), lambda x: linear(x, w[2], table)):
+        assert torch.allclose(operator(x.roll(1, 1)), operator(x).roll(1, 1), rtol=1e-9, atol=1e-9) == invariant
+
+
 @pytest.mark.identity("eq-rel-tying")
 @given(shapes, st.integers(0, 3), seeds)
 def test_a_finer_table_contains_the_coarser_by_repeating_matrices(shape, w, seed):
@@ -190,6 +229,18 @@ def test_containment_of_linear_operators_is_refinement(n, a, b, refined, seed):
     spans = [torch.stack([(t.index == r).double().flatten() for r in range(t.count)]) for t in (sigma, rho)]
     rank = torch.linalg.matrix_rank
     assert refines == bool(rank(torch.cat(spans)) == rank(spans[0]))
+    # The slopes at zero of softmax operators: each row of blocks is divided by the number of keys that it sees.
+    slopes = [(each.view(-1, n, n) / t.mask.sum(1)[:, None]).flatten(1)
+              for each, t in zip(spans, (sigma, rho), strict=True)]
+    inside = bool(rank(torch.cat(slopes)) == rank(slopes[0]))
+    assert refines or not inside
+    if torch.equal(rho.mask, sigma.mask):
+        assert inside == refines
+    if refines:
+        ratio = sigma.mask.sum(1) / rho.mask.sum(1)
+        shared_by = [{float(ratio[i]) for i, j in (sigma.index == s).nonzero().tolist() if rho.mask[i, j]}
+                     for s in range(sigma.count)]
+        assert inside == all(len(each) <= 1 for each in shared_by)
 
 
 @pytest.mark.identity("eq-rel-parameters")
