@@ -24,6 +24,8 @@ from translution_lib.backends.grouped import pairs_on
 from translution_lib.backends.products import Job
 from translution_lib.backends.stacked import padded
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 HONEST = """
 from translution_lib.backends.stacked import padded

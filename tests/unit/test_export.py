@@ -9,6 +9,8 @@ from tests.unit.strategies import DIM, HEADS, build
 from translution_lib import GPT, MIXERS, ViT, offsets
 from translution_lib.backends.exported import pair_scores, pair_values
 
+pytestmark = pytest.mark.slow
+
 BATCH = torch.export.Dim("batch")
 OPEN = [*((name, {}) for name in sorted(MIXERS)), ("lor-translution", {"core": "diagonal"}),
         ("performer", {"features": "trigonometric", "num_features": 9})]

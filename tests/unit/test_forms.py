@@ -14,6 +14,8 @@ from translution_lib import backend, offsets, pairs, shared
 from translution_lib import functional as fn
 from translution_lib.backends import grouped
 
+pytestmark = pytest.mark.slow
+
 TABLES = {
     "line": lambda: offsets(3), "cls": lambda: offsets((1, 2), cls=True), "causal": lambda: offsets(3, causal=True),
     "window": lambda: offsets(4, window=1), "clip": lambda: offsets(4, clip=1), "pairs": lambda: pairs(2),

@@ -20,6 +20,8 @@ from translution_lib.backends import fused
 from translution_lib.backends.grouped import pairs_on
 from translution_lib.backends.schedule import schedule
 
+pytestmark = pytest.mark.slow
+
 EPS = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}              # half the distance from 1 to the next number
 
 

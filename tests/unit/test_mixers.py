@@ -218,6 +218,7 @@ def test_autocast(name):
 COMPILED = {"translution", "lor-translution", "rotary", "performer", "riemann"}  # each another kind of computation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(COMPILED & set(NAMES)))
 def test_compiled_layer_is_equal(plain_types, name):
     layer = build(name)

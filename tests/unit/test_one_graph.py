@@ -10,6 +10,8 @@ from tests.unit.test_backends import NEEDS, watched
 from tests.unit.test_mixers import DIM, F64, NAMES, build, gradients
 from translution_lib import Translution, backend, offsets
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("masked", [False, True])
