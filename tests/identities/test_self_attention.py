@@ -210,10 +210,12 @@ def test_a_shift_on_a_constant_background(data, height, width, heads):
 
 @pytest.mark.identity("eq-attention-absolute")
 @given(n=TOKENS, heads=HEADS, d=DIM)
-def test_an_absolute_embedding_makes_four_terms(n, heads, d):
-    layer, x = layer_of(n, heads, d, absolute=True), randn(1, n, heads * d)
+def test_an_absolute_embedding_adds_three_terms_to_the_score_and_one_to_the_value(n, heads, d):
+    layer, x = layer_of(n, heads, d, absolute=True, output=False), randn(1, n, heads * d)
     torch.nn.init.normal_(layer.position)
-    a = layer.scores(x)[0]
+    a, alpha = layer.scores(x)[0], layer.weights(x)[0]
+    v = x[0] @ layer.matrices.value + layer.position @ layer.matrices.value
+    assert_close(layer(x)[0].unflatten(1, (heads, d)), torch.einsum("hij,jhd->ihd", alpha, v.unflatten(1, (heads, d))))
     for h in range(heads):
         part = slice(h * d, (h + 1) * d)
         w_q, w_k = (w[:, part] for w in layer.matrices[:2])
