@@ -8,8 +8,11 @@ from torch import Tensor, nn
 class SelfAttention(nn.Module):
     """A mixer that takes and returns what ``nn.MultiheadAttention`` does, for ``nn.TransformerEncoderLayer``.
 
-        >>> layer = nn.TransformerEncoderLayer(dim, heads, batch_first=True)
-        >>> layer.self_attn = SelfAttention(mixer)
+        >>> from translution_lib import Translution, offsets
+        >>> layer = nn.TransformerEncoderLayer(8, 2, batch_first=True)
+        >>> layer.self_attn = SelfAttention(Translution(offsets((2, 2)), 8, 2))
+        >>> layer(torch.zeros(1, 4, 8)).shape
+        torch.Size([1, 4, 8])
 
     Then ``nn.TransformerEncoder(layer, depth)`` copies it. Torch's fused path for evaluation, which would read the
     weights of a ``nn.MultiheadAttention``, is not taken. A token that may attend to nothing gives zero, not NaN.
