@@ -23,14 +23,14 @@ TABLES = {
 }
 
 
-def problem(table, relative, heads, batch=2, c=2, d=2):
+def problem(table, heads, batch=2, c=2, d=2):
     """Return relations and random x, W^q, W^k, W^v in float64."""
     rel, g = TABLES[table](), torch.Generator().manual_seed(3)
 
     def random(*shape):
         return torch.randn(*shape, dtype=F64, generator=g, requires_grad=True)
 
-    w = [random(*((rel.count,) if letter in relative else ()), c, heads * d) for letter in "qkv"]
+    w = [random(rel.count, c, heads * d) for _ in "qkv"]
     return rel, [random(batch, rel.n, c), *w]
 
 
@@ -38,15 +38,16 @@ def problem(table, relative, heads, batch=2, c=2, d=2):
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("table", TABLES)
 def test_gradients_of_every_table_and_form(table, heads, keep):
-    rel, args = problem(table, "qkv", heads, batch=3)
+    rel, args = problem(table, heads, batch=3)
     with backend("torch", keep):
+        torch.testing.assert_close(fn.translution(*args, rel, heads), fn.translution_definition(*args, rel, heads))
         assert torch.autograd.gradcheck(lambda *a: fn.translution(*a, rel, heads), args, fast_mode=True)
         assert torch.autograd.gradgradcheck(lambda *a: fn.translution(*a, rel, heads), args, fast_mode=True)
 
 
 def test_both_ways_to_the_scores_are_taken():
     """Where some relations have more rows than channels and others fewer, one head uses both ways, and they agree."""
-    rel, args = problem("line", "qkv", 1, batch=2, c=3, d=3)
+    rel, args = problem("line", 1, batch=2, c=3, d=3)
     taken, real = [], grouped.bilinear
 
     def spy(*given):
@@ -82,7 +83,7 @@ def test_gradients_of_low_rank(heads, with_shared, variant):
 @pytest.mark.parametrize("heads", [1, 2])
 def test_bfloat16_within_its_bound(heads):
     """Sums accumulate in float32: every error is below a tenth of the root mean square of its tensor."""
-    rel, args = problem("line", "qkv", heads, batch=40, c=16, d=16 // heads)
+    rel, args = problem("line", heads, batch=40, c=16, d=16 // heads)
     args = [(a / 4 if a.ndim == 3 and len(a) == rel.count else a).detach().requires_grad_() for a in args]
     half = [a.detach().bfloat16().requires_grad_() for a in args]
     exact = [a.detach().double().requires_grad_() for a in half]

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from typing import Any
 from weakref import WeakSet
 
@@ -15,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from translution_lib.cost.on_meta import OnMeta
 from translution_lib.models import GPT, GPTConfig, ViT, ViTConfig
+from translution_lib.models.blocks import arguments, without_numbers
 
 Config = ViTConfig | GPTConfig
 
@@ -33,15 +33,7 @@ def config_of(model: Config | nn.Module) -> Config:
 
 def build(config: Config) -> nn.Module:
     """Return a fresh model of a configuration."""
-    values = {f.name: getattr(config, f.name) for f in fields(config) if f.name != "options"}
-    return (ViT if isinstance(config, ViTConfig) else GPT)(**values, **config.options)
-
-
-@contextmanager
-def without_numbers() -> Iterator[None]:
-    """Within this context modules are built on the meta device, and torch's random numbers stay where they are."""
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        yield
+    return (ViT if isinstance(config, ViTConfig) else GPT)(**arguments(config))
 
 
 def model_without_numbers(config: Config, dtype: str) -> Any:
@@ -59,13 +51,6 @@ def sample_of(config: Config, like: Tensor, batch: int = 1) -> Tensor:
     if isinstance(config, ViTConfig):
         return like.new_zeros(batch, *config.image)
     return like.new_zeros(batch, config.context, dtype=torch.long)
-
-
-def check_positive(**values: object) -> None:
-    """Refuse what is not an integer from 1 up."""
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a positive integer, got {value!r}")
 
 
 def count_parameters(model: nn.Module) -> int:

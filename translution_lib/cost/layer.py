@@ -16,7 +16,9 @@ import torch
 from torch import nn
 
 from translution_lib import mixers
-from translution_lib.cost.counting import check_positive, count_macs, without_numbers
+from translution_lib.cost.counting import count_macs
+from translution_lib.functional.checks import check_sizes
+from translution_lib.models.blocks import without_numbers
 from translution_lib.relations import Relations
 
 MATRICES = ("query", "key", "value", "output")
@@ -213,7 +215,7 @@ class TranslutionLayer(Layer):
 
         Label: eq-fit-recompute, eq-fit-memory.
         """
-        check_positive(batch=batch, itemsize=itemsize)
+        check_sizes(batch=batch, itemsize=itemsize)
         n, c, e = self.tokens, self.dim, self.inner
         forms = {"fast": (1 + (batch > 1)) * n * c, "pairs": (1 + (batch > 1)) * n * c + 3 * self.pairs * e,
                  "gather": 3 * self.pairs * (c * e + c + e)}

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from translution_lib.backends import backend
 from translution_lib.cost.counting import (
     Config,
-    check_positive,
     config_of,
     count_saved_bytes,
     model_without_numbers,
 )
 from translution_lib.cost.on_meta import OnMeta
 from translution_lib.cost.tracking import OPTIMIZERS, TensorBytes, batch_of, loss_of
+from translution_lib.functional.checks import check_sizes
 from translution_lib.mixers import mixer_named
 from translution_lib.models.blocks import options_for, plain_names
 
@@ -106,7 +106,7 @@ def memory(model: Config | nn.Module, batch: int, dtype: str = "float32", optimi
         raise ValueError(f'device must be "cuda" or "cpu", got {device!r}')
     if (dtype, autocast) not in TYPES:
         raise ValueError(f"dtype and autocast must be one of {TYPES}, got {(dtype, autocast)}")
-    check_positive(batch=batch)
+    check_sizes(batch=batch)
     if optimizer not in OPTIMIZERS:
         raise ValueError(f"optimizer must be one of {sorted(OPTIMIZERS)}, got {optimizer!r}")
     whole = replace(config, checkpoint=False)
@@ -145,7 +145,7 @@ def saved_bytes(model: Config | nn.Module, batch: int = 1, dtype: torch.dtype = 
         ValueError: an unknown model or form, a batch that is not a positive integer.
     """
     config = config_of(model)
-    check_positive(batch=batch)
+    check_sizes(batch=batch)
     if form not in FORMS:
         raise ValueError(f"form must be one of {FORMS}, got {form!r}")
 

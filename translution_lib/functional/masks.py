@@ -27,7 +27,7 @@ def apart(run: Run, x: Float[Tensor, "b n c"], table: Bool[Tensor, "n n"] | None
         mask: the same for the samples: True where a token exists (b n), or where a pair may attend (b n n).
     """
     if mask is None:
-        return finite_or_nan(run, x, x.new_ones((), dtype=torch.bool) if table is None else table)
+        return finite_or_nan(lambda x: run(x, None), x, x.new_ones((), dtype=torch.bool) if table is None else table)
     if mask.ndim == 2:
         x, pairs = x.masked_fill(~mask[..., None], 0), mask[:, None]                # b 1 n
     else:
@@ -35,18 +35,19 @@ def apart(run: Run, x: Float[Tensor, "b n c"], table: Bool[Tensor, "n n"] | None
     allowed = pairs if table is None else pairs & table
     silent = ~allowed.any(-1)                                                       # b n, or b 1
     readable = pairs | silent[..., None]
-    y = finite_or_nan(lambda x, _: run(x, readable), x, allowed)
+    y = finite_or_nan(lambda x: run(x, readable), x, allowed)
     return y.masked_fill((silent if mask.ndim == 3 else silent | ~mask)[..., None], 0)
 
 
 def shielded(operator: Callable[[Tensor], Tensor], x: Float[Tensor, "b n c"],
              table: Bool[Tensor, "n n"] | None) -> Float[Tensor, "b n e"]:
     """Run an operator so that a token reaches those alone whom the table lets attend to it; None: all may."""
-    return operator(x) if table is None else finite_or_nan(lambda x, _: operator(x), x, table)
+    return operator(x) if table is None else finite_or_nan(operator, x, table)
 
 
-def finite_or_nan(run: Run, x: Float[Tensor, "b n c"], allowed: Bool[Tensor, "*b _ n"]) -> Float[Tensor, "b n e"]:
+def finite_or_nan(run: Callable[[Tensor], Tensor], x: Float[Tensor, "b n c"],
+                  allowed: Bool[Tensor, "*b _ n"]) -> Float[Tensor, "b n e"]:
     """Run a layer on the finite tokens; what may attend to another one becomes NaN."""
     spoilt = ~x.isfinite().all(-1)
-    y = run(x.masked_fill(spoilt[..., None], 0), None)
+    y = run(x.masked_fill(spoilt[..., None], 0))
     return y.masked_fill((spoilt[:, None] & allowed).any(-1)[..., None], math.nan)

@@ -4,7 +4,8 @@ Source: the Translution paper, Table 1; chapter "What it costs".
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, cast
@@ -130,11 +131,21 @@ def alike(model: nn.Module, **changes: Any) -> Any:
     Raises:
         ValueError: what the constructor refuses.
     """
-    config: Any = model.config
+    with without_numbers():
+        return type(model)(**{**arguments(model.config), **changes})
+
+
+def arguments(config: Any) -> dict[str, Any]:
+    """Return what the model of a configuration is made from."""
     own = {field.name: getattr(config, field.name) for field in fields(config)}
-    options = own.pop("options")
+    return {**own.pop("options"), **own}
+
+
+@contextmanager
+def without_numbers() -> Iterator[None]:
+    """Within this context modules are built on the meta device, and torch's random numbers stay where they are."""
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        return type(model)(**{**own, **changes}, **options)
+        yield
 
 
 def resized(model: Any, **changes: Any) -> Any:
