@@ -169,15 +169,16 @@ def test_a_run_at_work_keeps_its_loose_file(folder, grids):
     assert not list(folder.glob("*.json")) and all_there(folder, SIX)
 
 
-def test_a_record_that_is_made_again_while_it_is_gathered_stays_loose(folder, grids, monkeypatch):
-    again, write = record(seed=2, loss=5.0), gathering.write
+@pytest.mark.parametrize("moment", ["sound_lines", "agreeing", "write", "remove"])
+def test_a_record_that_is_made_again_while_it_is_gathered_stays_loose(folder, grids, monkeypatch, moment):
+    again, call = record(seed=2, loss=5.0), getattr(gathering, moment)
 
     def meanwhile(*arguments):
         again.write(folder)
-        return write(*arguments)
+        return call(*arguments)
 
     names = loose(folder)
-    monkeypatch.setattr(gathering, "write", meanwhile)
+    monkeypatch.setattr(gathering, moment, meanwhile)
     gather(folder, "b", names, grids)
     assert list(folder.glob("*.json")) == [folder / f"{again.name}.json"]
     assert find(folder, again.name).read() == again

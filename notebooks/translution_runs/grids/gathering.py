@@ -52,7 +52,8 @@ def gather(
     with lock.hold(folder / "gathering.lock", PATIENCE):
         new = {record.name: record for record in (meant(folder, one) for one in wanted)}
         lines = sound_lines(folder)
-        configs = {name: agreeing(folder, record, lines.get(name)) for name, record in new.items()}
+        elsewhere = {one.name for one in wanted if isinstance(one, Record)}
+        configs = {name: agreeing(folder, record, lines.get(name), name in elsewhere) for name, record in new.items()}
         homes = {**listed(configs, grid, grids), **{name: one.path.stem for name, one in lines.items()}}
         changed = [write(folder / f"{home}{LINES}", [new[name] for name in sorted(new) if homes[name] == home], lines)
                    for home in sorted({homes[name] for name in new})]
@@ -87,8 +88,12 @@ def sound_lines(folder: Path) -> Mapping[str, Place]:
     return lines
 
 
-def agreeing(folder: Path, record: Record, line: Place | None) -> AnyConfig:
-    """The configuration of a record, if what has its name in the folder is of the same run."""
+def agreeing(folder: Path, record: Record, line: Place | None, elsewhere: bool) -> AnyConfig:
+    """The configuration of a record, if what has its name in the folder is of the same run.
+
+    A record from elsewhere must not pass over a loose one. One of the folder may: it has been made again since it was
+    read, and `remove` leaves the newer file.
+    """
     config = kind_named(record.experiment).config.of(record.parameters)
     own = loose(folder / f"{record.name}.json")
     for other in filter(None, (own, line)):
@@ -96,7 +101,7 @@ def agreeing(folder: Path, record: Record, line: Place | None) -> AnyConfig:
             raise ValueError(f"records: {other.where}: {record.name} has other parameters; {'; '.join(reasons)}")
     if record.name != true_name(record):
         raise ValueError(f"records: name: got {record.name!r}, expected {true_name(record)!r}")
-    if own is not None and own.record != record:
+    if elsewhere and own is not None and own.record != record:
         raise ValueError(f"records: {own.where}: a loose record of the same run; gather it first, or remove it")
     return config
 
