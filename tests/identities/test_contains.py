@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.unit.strategies import F64, grids
 from translution_lib import functional as fn
-from translution_lib import offsets
+from translution_lib import Translution, offsets
 
 CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 seeds = st.integers(0, 999)
@@ -89,6 +89,9 @@ def test_concentrated_attention_has_a_gain(shape, sharpness, seed):
     met = near[rel.index].sum(1).to(F64)
     gain = taps / (met + (rel.n - met) * math.exp(-sharpness))
     torch.testing.assert_close(y, gain[:, None] * torch_convolution(x, kernel, shape))
+    window, zero = offsets(shape, window=1), torch.zeros(2, 1, dtype=F64)                # the limit, by a mask
+    hard = fn.translution(x, zero, zero, taps * fn.relation_kernel(kernel, window), window)
+    torch.testing.assert_close(hard, (taps / met)[:, None] * torch_convolution(x, kernel, shape))
     order = met.argsort()
     if sharpness > 1e-6:
         assert ((met[order].diff() > 0) <= (gain[order].diff() < 0)).all()
@@ -132,6 +135,26 @@ def test_a_sink_makes_the_causal_convolution_exact(n, size, seed):
     w_v[:size, :2] = (n + 1) * lag[: n + 1]
     past = F.conv1d(F.pad(words.mT, (size - 1, 0)), lag.flip(0).permute(2, 1, 0)).mT
     torch.testing.assert_close(fn.translution(z, w_q, w_k, w_v, rel)[:, 1:], past)
+    front = offsets(n + size - 1, causal=True, window=size - 1)                          # or a window and zeros
+    zero = torch.zeros(2, 1, dtype=F64)
+    windowed = fn.translution(F.pad(words, (0, 0, size - 1, 0)), zero, zero, size * lag[: front.count], front)
+    torch.testing.assert_close(windowed[:, size - 1:], past)
+
+
+@given(grids(max_dims=2), st.booleans(), seeds)
+def test_dropped_tokens_scale_the_convolution_up(shape, held, seed):
+    """A mask leaves N/N′ of the sum over the kept neighbours; zero features leave the convolution with holes."""
+    g, rel = rng(seed), offsets(shape)
+    kernel, x = normal(g, *(3 for _ in shape), 2, 2), normal(g, 1, rel.n, 2)
+    kept = torch.rand(rel.n, generator=g) < 0.5
+    assume(kept.any())
+    layer = Translution(rel, 2, 1, relative="v", output=False).double().requires_grad_(False)
+    layer.query.weight.zero_()
+    layer.value.copy_(rel.n * fn.relation_kernel(kernel, rel))
+    holes = x * kept[:, None]
+    y = layer(holes) if held else layer(x, mask=kept[None])
+    gain = 1 if held else rel.n / int(kept.sum())
+    torch.testing.assert_close(y[:, kept], gain * torch_convolution(holes, kernel, shape)[:, kept])
 
 
 @pytest.mark.identity("thm-contains-strict")
