@@ -9,8 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.unit.strategies import F64, grids
-from translution_lib import functional as fn
 from translution_lib import Translution, offsets
+from translution_lib import functional as fn
 
 CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 seeds = st.integers(0, 999)
