@@ -170,6 +170,24 @@ def test_without_periodicity_a_constant_background_breaks_the_layer():
     assert shift_error(lambda f: translution(f, *w, grid), x, (4, 4), (1, 2), fill=1.0) > 1e-2
 
 
+@pytest.mark.identity("thm-equivariance-constant")
+@given(n=st.integers(2, 7), seed=st.integers(0, 10**6), data=st.data())
+def test_on_a_line_a_single_token_follows_only_if_zero_keys_score_periodically(n, seed, data):
+    """With a periodic bias on zero keys a token answers alike everywhere; with one offset changed it does not."""
+    half = random(n, seed=seed)
+    bias = torch.cat([half[1:], half])                                   # ids of δ = 1 − n … n − 1; δ and δ − n agree
+    delta = offsets(n).index
+
+    def answers(b):
+        scores = b[delta].masked_fill(torch.eye(n, dtype=torch.bool), 0.0)  # the token itself scores 0
+        return scores.softmax(-1).diagonal()                             # at place p: its weight on itself, its value 1
+
+    assert_close(answers(bias), answers(bias)[:1].expand(n))
+    changed = data.draw(st.sampled_from([r for r in range(2 * n - 1) if r != n - 1]))
+    bias[changed] += 1.0
+    assert answers(bias).max() - answers(bias).min() > 1e-6
+
+
 @pytest.mark.identity("thm-equivariance-blank")
 @pytest.mark.parametrize("name", SHARED_VALUES)
 @given(side=st.integers(2, 5), window=st.sampled_from([None, 1]), causal=st.booleans(), seed=st.integers(0, 999))
