@@ -19,9 +19,8 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
   "$$p" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1 && { command -v "$$p"; break; }; done)
 JOBS ?= 2
 SHAPES := --jaxtyping-packages=translution_lib,translution_runs,translution_book,beartype.beartype
-# One watches every operation of a training step, which takes minutes when each call's shapes are checked as well; a
-# compiler cannot trace what checks them.
-COUNTS := tests/cost/test_memory.py tests/unit/test_one_graph.py
+# A compiler cannot trace what checks the shapes of each call.
+COUNTS := tests/unit/test_one_graph.py
 CHAPTER_NOTEBOOKS = $(shell find book -name '*.ipynb' -not -path '*/.ipynb_checkpoints/*' | sort)
 
 # One thread a process: the same numbers everywhere, and no fight between parallel tests.

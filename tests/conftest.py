@@ -64,3 +64,5 @@ def pytest_configure(config):
     """Hear SIGINT, which `&` in a script and nohup have a process ignore: tests send it, to kernels as well."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Enforced shapes look at one item of a list, which beartype chooses with `random`.
+    config.addinivalue_line("filterwarnings", "ignore:Do not use the `random` module inside strategies")

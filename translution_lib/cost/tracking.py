@@ -49,14 +49,13 @@ class TensorBytes(TorchDispatchMode):
         key, size = storage._cdata, storage.nbytes()
         if key in self._living:
             return
-
-        def end(_: weakref.ref) -> None:
-            del self._living[key]
-            self.now -= size
-
-        self._living[key] = weakref.ref(storage, end)
+        self._living[key] = weakref.ref(storage, partial(self._end, key, size))
         self.now += size
         self.peak = max(self.peak, self.now)
+
+    def _end(self, key: int, size: int, _: weakref.ref) -> None:
+        del self._living[key]
+        self.now -= size
 
 
 @cache
