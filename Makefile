@@ -1,6 +1,6 @@
 # make book   build the HTML book from the stored outputs      make lab      open the chapters in JupyterLab
 # make quick  what one runs between two edits: ruff, and the quick tests of the library
-# make test   everything that has to hold                      make lint     ruff and mypy
+# make test   everything that has to hold                      make lint     ruff, mypy, one alphabet
 # make nightly   hypothesis with other examples each time, many of them; all steps of `translution repeat`
 # make execute   re-execute the chapters that changed (CHAPTERS="a.ipynb b.ipynb" for given ones)
 # make experiment   one experiment on the embedded digits (ARGS="-p mixer lor-translution")
@@ -42,6 +42,7 @@ book: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python book/tools/letters.py
 
 unit: $(STAMP)
 	$(BIN)/pytest tests translution_lib notebooks/translution_runs book/translution_book --doctest-modules -n $(JOBS) --dist loadfile --no-loadscope-reorder $(SHAPES) --ignore=tests/book/built $(COUNTS:%=--ignore=%)
