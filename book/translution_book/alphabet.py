@@ -28,13 +28,13 @@ def read(path: Path = FILE) -> tuple[list[str], Alphabet]:
 
 
 def html(number: Callable[[str], str], path: Path = FILE) -> str:
-    """The alphabet as a table for the notation page; `number` gives the number or name of a page's stem."""
+    """The alphabet as a table for the notation page; `number` gives a chapter's, and for other pages an empty one."""
     rows = ""
     for letter, meanings in read(path)[1].items():
-        shown = letter + "{\\cdot}" if letter.endswith("_") else letter
+        shown = letter + "{\\bullet}" if letter.endswith("_") else letter
         head = f'<td rowspan="{len(meanings)}"><span class="math">\\({escape(shown)}\\)</span></td>'
         for meaning, places in meanings.items():
-            where = "all" if places == "all" else ", ".join(map(number, places))
+            where = "all" if places == "all" else ", ".join(filter(None, map(number, places)))
             rows += f"\n<tr>{head}<td>{escape(meaning)}</td><td>{escape(where)}</td></tr>"
             head = ""
     head = "".join(f'<th scope="col">{name}</th>' for name in ("letter", "meaning", "chapters"))
