@@ -99,7 +99,7 @@ def test_concentrated_attention_has_a_gain(shape, sharpness, seed):
 
 @pytest.mark.identity("thm-contains-scores")
 @given(grids(), st.integers(1, 3), seeds)
-def test_any_table_of_scores_needs_one_constant_channel(shape, d, seed):
+def test_scores_of_the_offset_with_a_constant_and_without(shape, d, seed):
     g, rel = rng(seed), offsets(shape)
     b, x = normal(g, rel.count), normal(g, 2, rel.n, 4)
     x[..., 2] = 1.0
@@ -109,6 +109,17 @@ def test_any_table_of_scores_needs_one_constant_channel(shape, d, seed):
     torch.testing.assert_close(scores, b[rel.index].expand_as(scores))
     zero = fn.translution_scores(torch.zeros_like(x), normal(g, rel.count, 4, d), normal(g, rel.count, 4, d), rel)
     assert not zero.any()
+    w_q, w_k = normal(g, rel.count, 4, d), normal(g, rel.count, 4, d)
+    flipped = x.clone()                                                 # (c): a key's sign turns its score, not a_ii
+    flipped[:, 0] *= -1
+    before, after = (fn.translution_scores(t, w_q, w_k, rel)[:, 0] for t in (x, flipped))
+    torch.testing.assert_close(after[:, 1:, 0], -before[:, 1:, 0])
+    torch.testing.assert_close(after[:, 0, 0], before[:, 0, 0])
+    start = F.layer_norm(normal(g, 2, rel.n, 4), (4,), eps=0.0)         # no constant, and yet b_0 differs
+    itself = torch.zeros(rel.count, 4, 4, dtype=F64)
+    itself[rel.index[0, 0]] = torch.eye(4)
+    scores = fn.translution_scores(start, itself, itself, rel)
+    torch.testing.assert_close(scores, 2 * torch.eye(rel.n, dtype=F64).expand_as(scores))
 
 
 @pytest.mark.identity("thm-contains-constant")
