@@ -243,7 +243,8 @@ def test_multiply_adds_of_the_lean_form(n, k, c, d, heads, rows):
     e = heads * d
     with FlopCounterMode(display=False) as counter:
         mixture_translution(torch.randn(1, n, c), torch.rand(1, n, n, k), *torch.randn(3, k, c, e), heads, rows=rows)
-    assert counter.get_total_flops() == 2 * (3 * n * k * c * e + 3 * n**2 * k * e)
+        torch.einsum("ije,ije->ij", *torch.randn(2, n, n, e))               # q_ij·k_ji: element-wise there
+    assert counter.get_total_flops() == 2 * (3 * n * k * c * e + (3 * k + 1) * n**2 * e)
 
 
 @pytest.mark.identity("thm-continuous-table")
