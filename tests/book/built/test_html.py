@@ -22,7 +22,7 @@ SENTENCES = {
     "book/translution/equivariance": "For an object on a fixed grid of tokens the answer depends on the background",
     "book/translution/low_rank": "two shared bases, one small core per offset",
     "book/translution/cost": "The printed FLOPs come from a counter that ignores broadcasting.",
-    "book/translution/fitting": "The order of the products cannot change that",
+    "book/translution/fitting": "Kept, the rows cost memory; computed again, they cost products",
     "book/translution/continuous": "there is no grid and no border",
     "book/encodings/vectors": "The offset never changes how two contents attract each other",
     "book/encodings/scalars": "A gated head is two softmax heads and never one.",
