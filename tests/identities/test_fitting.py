@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from translution_lib import Translution, backend, cost, functional, offsets
@@ -62,8 +63,8 @@ def products(layer, x):
 
 
 @pytest.mark.identity("eq-fit-products", "eq-fit-recompute")
-@given(sides, st.booleans(), small, small, st.integers(1, 3))
-def test_products_and_kept_bytes_of_a_training_step(shape, cls, heads, d, b):
+@given(sides, st.booleans(), small, small, st.integers(1, 3), st.booleans())
+def test_products_and_kept_bytes_of_a_training_step(shape, cls, heads, d, b, keep_inside):
     c = e = heads * d
     layer = Translution(offsets(shape, cls=cls), c, heads, output=False).double()
     pairs = layer.relations.n ** 2
@@ -73,6 +74,9 @@ def test_products_and_kept_bytes_of_a_training_step(shape, cls, heads, d, b):
             assert products(layer, x) == count
             kept.append(cost.count_saved_bytes(layer, x))
     assert kept[0] - kept[1] == (3 if heads > 1 else 2) * 8 * b * pairs * e
+    with backend("torch", keep_inside):     # a checkpointed block runs forward once more
+        count = 12 * b * pairs * c * e if keep_inside else recomputed(layer, b) + forward(layer, b)
+        assert products(lambda x: checkpoint(layer, x, use_reentrant=False), x) == count
 
 
 def recomputed(layer, b):
@@ -81,6 +85,12 @@ def recomputed(layer, b):
     if layer.heads > 1:
         return 12 * sum(rows) * c * c
     return sum(c * c * (3 * m + (4 * m + 4 * c if m > c else 8 * m)) for m in rows)
+
+
+def forward(layer, b):
+    """Count the products of a forward run that keeps nothing: three, or with one head and many rows a form and two."""
+    c, rows = layer.dim, [b * size for size in layer.relations.sizes.tolist()]
+    return sum(c * c * (2 * m + c if layer.heads == 1 and m > c else 3 * m) for m in rows)
 
 
 @pytest.mark.identity("eq-fit-intensity")
