@@ -62,7 +62,7 @@ def run(rel, c, heads, d, mixer, **options):
     return cost.count_macs(Pairs(), x)
 
 
-@pytest.mark.identity("eq-cost-true")
+@pytest.mark.identity("eq-cost-true", "eq-cost-low-rank")
 @given(sides, st.booleans(), small, small, small, small)
 def test_true_count(shape, cls, heads, d, c, r):
     rel, e, core = offsets(shape, cls=cls), heads * d, heads * r

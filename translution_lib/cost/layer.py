@@ -243,7 +243,7 @@ class LoRLayer(Layer):
 
     With ``diagonal`` cores there are two diagonals for each relation instead of three matrices.
 
-    Label: eq-lor-parameters, eq-cost-layer, eq-cost-true, eq-sharing-cost.
+    Label: eq-lor-parameters, eq-cost-low-rank, eq-sharing-cost.
     """
 
     low: int = 24
