@@ -1,8 +1,8 @@
 """What one mixing layer costs: formulas of the four that the book derives, all others counted.
 
-A multiply–add counts as one. The symbols are those of the chapter "What it costs", with ρ for the number of
-relations (|Δ| offsets, and three with CLS): n tokens, C = dim, C′ = inner = heads · head dimension. Source: the Translution paper, section 3.4, eq. (1)
-and (2), Tables 2–8, 10, 11.
+A multiply–add counts as one. The symbols are those of the chapter "What it costs", with ρ for the number of relations
+(|Δ| offsets, and three with CLS): n tokens, C = dim, C′ = inner = heads · head dimension. Source: the Translution
+paper, section 3.4, eq. (1) and (2), Tables 2–8, 10, 11.
 """
 
 from collections.abc import Callable
