@@ -20,7 +20,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 JOBS ?= 2
 SHAPES := --jaxtyping-packages=translution_lib,translution_runs,translution_book,beartype.beartype
 # A compiler cannot trace what checks the shapes of each call.
-COUNTS := tests/unit/test_one_graph.py
+PLAIN := tests/unit/test_one_graph.py
 CHAPTER_NOTEBOOKS = $(shell find book -name '*.ipynb' -not -path '*/.ipynb_checkpoints/*' | sort)
 
 # One thread a process: the same numbers everywhere, and no fight between parallel tests.
@@ -45,8 +45,8 @@ lint: $(STAMP)
 	$(BIN)/python book/tools/letters.py
 
 unit: $(STAMP)
-	$(BIN)/pytest tests translution_lib notebooks/translution_runs book/translution_book --doctest-modules -n $(JOBS) --dist loadfile --no-loadscope-reorder $(SHAPES) --ignore=tests/book/built $(COUNTS:%=--ignore=%)
-	$(BIN)/pytest $(COUNTS) -n $(JOBS)
+	$(BIN)/pytest tests translution_lib notebooks/translution_runs book/translution_book --doctest-modules -n $(JOBS) --dist loadfile --no-loadscope-reorder $(SHAPES) --ignore=tests/book/built $(PLAIN:%=--ignore=%)
+	$(BIN)/pytest $(PLAIN) -n $(JOBS)
 
 notebooks: $(STAMP)
 	$(BIN)/pytest --nbval --nbval-current-env --nbval-cell-timeout=600 --nbval-sanitize-with=tests/book/nbval_sanitize.cfg \
@@ -61,7 +61,7 @@ quick: $(STAMP)
 	$(BIN)/pytest tests/unit tests/identities -n $(JOBS) -m "not slow" -q
 
 nightly: $(STAMP)
-	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest tests/unit tests/identities tests/cost -n $(JOBS) $(COUNTS:%=--ignore=%)
+	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest tests/unit tests/identities tests/cost -n $(JOBS) $(PLAIN:%=--ignore=%)
 	$(BIN)/translution repeat
 
 test: lint unit notebooks built

@@ -100,7 +100,7 @@ def test_bfloat16_within_its_bound(heads):
 @pytest.mark.parametrize(("name", "options"), EVERY)
 @pytest.mark.parametrize("table", ["grid", "causal"])
 def test_gradients_of_every_option(name, options, table):
-    """Along random directions of the input and of every parameter; all parameters away from their start."""
+    """Both forms, along random directions of the input and of every parameter; all parameters away from their start."""
     layer = build(name, offsets(3, causal=True) if table == "causal" else None, **options)
     keys = [key for key, _ in layer.named_parameters()]
     values = [(p + 0.1 * torch.randn_like(p)).detach().requires_grad_() for p in layer.parameters()]
@@ -110,3 +110,5 @@ def test_gradients_of_every_option(name, options, table):
         return functional_call(layer, dict(zip(keys, values, strict=True)), (x,))
 
     assert torch.autograd.gradcheck(run, (x, *values), fast_mode=True)
+    with backend("definition"):
+        assert torch.autograd.gradcheck(run, (x, *values), fast_mode=True)
