@@ -10,7 +10,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := book
-.PHONY: book test quick nightly lab lint unit notebooks built execute experiment clean
+.PHONY: book test quick nightly lab lint unit notebooks looked built execute experiment clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -18,9 +18,14 @@ STAMP := $(VENV)/.installed
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
   "$$p" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1 && { command -v "$$p"; break; }; done)
 JOBS ?= 2
+# Annotations of shapes are enforced: the library's where its own tests run, elsewhere those of the runs and the book.
 SHAPES := --jaxtyping-packages=translution_lib,translution_runs,translution_book,beartype.beartype
+SHAPES_OUTSIDE := --jaxtyping-packages=translution_runs,translution_book,beartype.beartype
+LIBRARY_TESTS := tests/unit tests/identities tests/cost
+OTHER_TESTS = $(filter-out $(LIBRARY_TESTS) tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 # A compiler cannot trace what checks the shapes of each call.
 PLAIN := tests/unit/test_one_graph.py
+SPREAD := -p no:nbval -n $(JOBS) --dist loadfile --no-loadscope-reorder
 CHAPTER_NOTEBOOKS = $(shell find book -name '*.ipynb' -not -path '*/.ipynb_checkpoints/*' | sort)
 
 # One thread a process: the same numbers everywhere, and no fight between parallel tests.
@@ -45,26 +50,31 @@ lint: $(STAMP)
 	$(BIN)/python book/tools/letters.py
 
 unit: $(STAMP)
-	$(BIN)/pytest tests translution_lib notebooks/translution_runs book/translution_book --doctest-modules -n $(JOBS) --dist loadfile --no-loadscope-reorder $(SHAPES) --ignore=tests/book/built $(PLAIN:%=--ignore=%)
-	$(BIN)/pytest $(PLAIN) -n $(JOBS)
+	$(BIN)/pytest $(LIBRARY_TESTS) translution_lib --doctest-modules $(SPREAD) $(SHAPES) $(PLAIN:%=--ignore=%)
+	$(BIN)/pytest $(OTHER_TESTS) notebooks/translution_runs book/translution_book $(PLAIN) --doctest-modules $(SPREAD) \
+	  $(SHAPES_OUTSIDE) --ignore=tests/book/built
 
 notebooks: $(STAMP)
 	$(BIN)/pytest --nbval --nbval-current-env --nbval-cell-timeout=600 --nbval-sanitize-with=tests/book/nbval_sanitize.cfg \
 	  -n $(JOBS) --dist loadscope -p no:cacheprovider $(CHAPTER_NOTEBOOKS)
 
-built: $(STAMP)
-	$(BIN)/python book/tools/build.py
+looked: $(STAMP)
 	BOOK_HTML=_build/html $(BIN)/pytest tests/book/built -n $(JOBS) --dist worksteal
+
+built: book looked
 
 quick: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/pytest tests/unit tests/identities -n $(JOBS) -m "not slow" -q
 
 nightly: $(STAMP)
-	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest tests/unit tests/identities tests/cost -n $(JOBS) $(PLAIN:%=--ignore=%)
+	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest $(LIBRARY_TESTS) -n $(JOBS) $(PLAIN:%=--ignore=%)
 	$(BIN)/translution repeat
 
-test: lint unit notebooks built
+# The build and the linters use one core each.
+test: $(STAMP)
+	$(MAKE) -j2 book lint
+	$(MAKE) unit notebooks looked
 	@echo "No check failed. What was skipped, and why, stands above."
 
 lab: $(STAMP)

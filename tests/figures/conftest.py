@@ -6,9 +6,9 @@ import pytest
 HEAD = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def session(tmp_path_factory):
-    """The browser."""
+    """The browser; it goes when it is no longer looked at, since what moves in it would take time from other tests."""
     session = chromium.start(tmp_path_factory.mktemp("profile"))
     yield session
     session.quit()
