@@ -181,7 +181,8 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
 
 
 def test_a_session_that_is_killed_goes_on_and_repeats_nothing(plan, tmp_path):
-    plan.write_text(plan.read_text().replace("together: 2", "together: 1").replace("0.1", "0.001"))  # no look at the card
+    # No look at the card, one worker.
+    plan.write_text(plan.read_text().replace("together: 2", "together: 1").replace("0.1", "0.001"))
     arguments = ["--plan", plan, "--minutes", 3, "--out", tmp_path / "found", "--device", "cpu"]
     process = subprocess.Popen(command(*arguments), cwd=tmp_path, env=surroundings(),
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
