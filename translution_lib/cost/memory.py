@@ -109,12 +109,13 @@ def memory(model: Config | nn.Module, batch: int, dtype: str = "float32", optimi
     check_sizes(batch=batch)
     if optimizer not in OPTIMIZERS:
         raise ValueError(f"optimizer must be one of {sorted(OPTIMIZERS)}, got {optimizer!r}")
-    whole = replace(config, checkpoint=False)
-    weights, state, temporaries = once(
-        of_the_optimizer, whole, dtype, optimizer, device == "cuda" if foreach is None else foreach)
-    found = {name: once(parts_of, one_layer(whole, name), batch, dtype, bool(autocast), device)
+    found = {name: once(parts_of, one_layer(config, name), batch, dtype, bool(autocast), device)
              for name in set(config.mixer)}
-    given, stem, _, read_out = found[config.mixer[0]]
+    given, stem, _, read_out, numbers = found[config.mixer[0]]
+    total = numbers.around + sum(found[name][4].inside for name in config.mixer)
+    together = device == "cuda" if foreach is None else foreach
+    sizes = [total] if together else [size for *_, numbers in found.values() for size in numbers.sizes]
+    weights, state, temporaries = of_the_optimizer(total, sizes, getattr(torch, dtype), optimizer, together)
     again = config.checkpoint if checkpoint is None else checkpoint
     moments = [*through([stem, *(found[name][2] for name in config.mixer), read_out], again),
                (0, weights, temporaries, "optimizer")]
@@ -176,6 +177,15 @@ class Part:
     backward: int
 
 
+@dataclass(frozen=True)
+class Numbers:
+    """How many parameters a model of one layer has: around the block, inside it, and in each tensor."""
+
+    around: int
+    inside: int
+    sizes: tuple[int, ...]
+
+
 Moment = tuple[int, int, int, str]
 
 
@@ -206,10 +216,12 @@ def once(count: Callable[..., Any], config: Config, *settings) -> Any:
     return _COUNTED[key][0]
 
 
-def parts_of(config: Config, batch: int, dtype: str, autocast: bool, device: str) -> tuple[int, Part, Part, Part]:
+def parts_of(config: Config, batch: int, dtype: str, autocast: bool,
+             device: str) -> tuple[int, Part, Part, Part, Numbers]:
     """Return the bytes of a batch, and the three parts of a model of one layer: before the block, it, and after it."""
     model = model_without_numbers(config, dtype)
     (block,), (inputs, targets) = model.blocks, batch_of(config, batch, next(model.parameters()))
+    numbers = numbers_of(model, block)
 
     def around(cut: nn.Module) -> Tensor:
         model.blocks = nn.Sequential(cut)
@@ -224,7 +236,14 @@ def parts_of(config: Config, batch: int, dtype: str, autocast: bool, device: str
     cut = watched(lambda cut: cut(block(x)).sum(), block, autocast, device)
     first, _, _, last = cut.notes
     inside = Part(last.gradients, first.now, cut.size, first.peak, last.peak)
-    return bytes_of((inputs, targets)), stem, inside, read_out
+    return bytes_of((inputs, targets)), stem, inside, read_out, numbers
+
+
+def numbers_of(model: nn.Module, block: nn.Module) -> Numbers:
+    """Return the sizes of a model whose one layer is in the block."""
+    sizes = tuple(p.numel() for p in model.parameters())
+    inside = sum(p.numel() for p in block.parameters())
+    return Numbers(sum(sizes) - inside, inside, sizes)
 
 
 def watched(run: Callable[["Cut"], Tensor], module: nn.Module, autocast: bool, device: str) -> "Cut":
@@ -281,19 +300,24 @@ class _Passing(torch.autograd.Function):
         return gradient.contiguous(), None      # that of a sum has no memory of its own before
 
 
-def of_the_optimizer(config: Config, dtype: str, optimizer: str, foreach: bool) -> tuple[int, int, int]:
-    """Return the bytes of a model, of its optimizer's state, and of what that makes and frees in a step."""
-    parameters = list(model_without_numbers(config, dtype).parameters())
-    made = OPTIMIZERS[optimizer](parameters, foreach=foreach)
+def of_the_optimizer(total: int, sizes: list[int], dtype: torch.dtype, optimizer: str,
+                     foreach: bool) -> tuple[int, int, int]:
+    """Return the bytes of so many parameters, of an optimizer's state for them, and of what it makes and frees.
+
+    Tensors of the ``sizes`` stand for all. With ``foreach`` one is enough, for all go through a step together.
+    """
+    few = [nn.Parameter(torch.empty(size, dtype=dtype, device="meta")) for size in sizes]
+    weights, made = total * dtype.itemsize, OPTIMIZERS[optimizer](few, foreach=foreach)
     if made is None:
-        return bytes_of(parameters), 0, 0
-    for p in parameters:
+        return weights, 0, 0
+    for p in few:
         p.grad = torch.empty_like(p)
     made.step()
     with TensorBytes() as seen:
         made.step()
-    state = [t for of_one in made.state.values() for t in of_one.values() if isinstance(t, Tensor) and t.is_meta]
-    return bytes_of(parameters), bytes_of(state), seen.peak
+    kept = (t for of_one in made.state.values() for t in of_one.values())
+    state = bytes_of(t for t in kept if isinstance(t, Tensor) and t.is_meta)
+    return weights, state * total // sum(sizes), seen.peak
 
 
 def one_layer(config: Config, name: str) -> Config:
