@@ -89,7 +89,18 @@ def scheme(browser, name):
     browser.execute_async_script(SETTLED)
 
 
+def assert_nothing_is_cut(browser):
+    """Light and wide, light and narrow, dark and narrow, dark and wide: one change at a time, each is a new layout."""
+    assert browser.execute_script(OVERFLOWING) == [], "light, wide"
+    for change, to in ((resize, NARROW), (scheme, "dark"), (resize, WIDE)):
+        change(browser, to)
+        assert browser.execute_script(OVERFLOWING) == [], f"after {change.__name__} {to}"
+
+
 def open_page(browser, url):
+    browser.get("about:blank")     # the page before is not laid out again
+    resize(browser, WIDE)
+    scheme(browser, "light")
     for log in ("browser", "performance"):
         browser.get_log(log)
     browser.get(url)
@@ -142,18 +153,12 @@ def assert_alive(browser, slider):
 
 @pytest.mark.parametrize("page", pages(), ids=by_name)
 def test_a_page_in_the_browser(browser, address, page):
-    resize(browser, WIDE)
-    scheme(browser, "light")
     open_page(browser, f"{address}/{page.name}.html")
     assert browser.execute_script(MATH_ERRORS) == []
     assert browser.execute_script(BROKEN_IMAGES) == []
-    for light, name in ((True, "light"), (False, "dark")):
-        scheme(browser, name)
-        assert (brightness(browser) > 0.5) is light, f"the {name} theme does not follow the reader's setting"
-        for size in (WIDE, NARROW):
-            resize(browser, size)
-            assert browser.execute_script(OVERFLOWING) == [], f"{name}, {size[0]} px wide"
-    resize(browser, WIDE)
+    in_the_light = brightness(browser)
+    assert_nothing_is_cut(browser)
+    assert in_the_light > 0.5 > brightness(browser), "the theme does not follow the reader's setting"
     for slider in browser.find_elements("css selector", ".tl-interactive input[type=range]"):
         assert_alive(browser, slider)
     assert foreign_requests(browser, urlsplit(address).netloc) == []
@@ -173,8 +178,6 @@ def with_every_script():
 
 @pytest.mark.parametrize("page", list(with_every_script()), ids=by_name)
 def test_a_page_opened_as_a_file(browser, html, page):
-    resize(browser, WIDE)
-    scheme(browser, "light")
     open_page(browser, (html / f"{page.name}.html").as_uri())
     assert browser.execute_script(MATH_ERRORS) == []
     assert browser.execute_script(BROKEN_IMAGES) == []
@@ -185,13 +188,8 @@ def test_a_page_opened_as_a_file(browser, html, page):
 
 
 def test_a_page_of_source_code_in_the_browser(browser, address):
-    resize(browser, WIDE)
     open_page(browser, f"{address}/_modules/translution_lib/functional/rotary.html")
-    for name in ("light", "dark"):
-        scheme(browser, name)
-        for size in (WIDE, NARROW):
-            resize(browser, size)
-            assert browser.execute_script(OVERFLOWING) == [], f"{name}, {size[0]} px wide"
+    assert_nothing_is_cut(browser)
     assert foreign_requests(browser, urlsplit(address).netloc) == []
     assert complaints(browser) == []
 
