@@ -88,7 +88,7 @@ def test_a_window_without_scores_is_a_convolution(shape, k, seed):
     assert_close(linear(x, w, table), functional.convolution(x, kernel, shape))
 
 
-@pytest.mark.identity("eq-rel-operator", "eq-rel-linear")
+@pytest.mark.identity("eq-rel-operator", "eq-rel-linear", "eq-rel-small")
 @given(cases, seeds)
 def test_without_scores_and_at_small_features_the_softmax_operator_is_a_mean(case, seed):
     table, g = table_of(*case), torch.Generator().manual_seed(seed)

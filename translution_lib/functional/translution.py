@@ -36,7 +36,7 @@ def translution_definition(x: Float[Tensor, "b n c"], w_q: Weight, w_k: Weight, 
     Raises:
         ValueError: shapes that do not fit the table or each other, or heads that do not divide the channels.
 
-    Label: eq-welcome-one, eq-notation-pair, eq-notation-key, eq-rel-operator, eq-translution-definition.
+    Label: eq-welcome-one, eq-notation-pair, eq-notation-key, eq-rel-operator, eq-rel-small, eq-translution-definition.
     """
     check_attention(x, w_q, w_k, w_v, relations, heads)
     alpha = masked_softmax(scores_definition(x, w_q, w_k, relations, heads), relations.mask_on(x.device))
