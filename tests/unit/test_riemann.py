@@ -57,7 +57,7 @@ def test_forward_equals_the_equations(relations, chosen, batch, seed):
 @settings(max_examples=8)
 @given(st.integers(1, 6), st.integers(2, 3), SEEDS)
 def test_without_a_metric_it_is_rotary_embedding_torch(kind, n, half, seed):
-    """Reflections by θ are rotations by 2θ; the sense of turning is the other one."""
+    """Reflections in the axes mθ score as rotations by 2mθ; the sense of turning is the other one."""
     torch.manual_seed(seed)
     d = 2 * half
     layer = build(offsets(n), 2 * d, metric=None, transport=kind)
