@@ -341,21 +341,23 @@ def test_a_gate_is_not_one_head(n, seed):
 
 
 @pytest.mark.identity("thm-taxonomy-causal")
-@given(st.integers(2, 7), seeds)
-def test_no_causal_convolution_in_one_head(n, seed):
-    """F(0) = 0 forces r = 0, and then the response at every lag shrinks from row to row."""
+@given(st.integers(2, 7), st.integers(1, 6), seeds)
+def test_no_causal_convolution_in_one_head(n, w, seed):
+    """F(0) = 0 forces r = 0, and then the response at every lag but the window's last shrinks in the first rows."""
     torch.manual_seed(seed)
-    rel = offsets(n, causal=True)
+    w = min(w, n - 1)
+    rel = offsets(n, causal=True, window=w)
     layer = put(BilinearAttention(rel, 2, 1, output=False))
     beta = layer.weights(torch.zeros(1, n, 2, dtype=F64))[0, 0]
-    lags = torch.stack([torch.stack([beta[i, i - k] if k <= i else beta.new_zeros(()) for k in range(n)])
-                        for i in range(n)])
+    lags = torch.stack([torch.stack([beta[i, i - k] if k <= i else beta.new_zeros(()) for k in range(w + 1)])
+                        for i in range(w + 1)])
     assert torch.equal(lags, lags.tril()) and (lags.diagonal() > 0).all()           # invertible: only r = 0
-    layer = put(layer, value_bias=torch.zeros(n, 1, 2, dtype=F64))
+    layer = put(layer, value_bias=torch.zeros(w + 1, 1, 2, dtype=F64))
     R = response(layer, n, 2)
-    for lag in range(n - 1):
+    for lag in range(w + 1):
         sizes = torch.stack([R[i, i - lag].norm() for i in range(lag, n)])
-        assert (sizes.diff() < 0).all()
+        assert (sizes[:w + 1 - lag].diff() < 0).all()
+        close(sizes[w - lag:], sizes[w - lag].expand(n - w))                        # constant where windows are full
     with pytest.raises(NoTranslution, match="sink"):
         as_translution(Convolution(rel, 2))
 
