@@ -127,6 +127,43 @@ def test_small_features(shape, heads, d):
     assert_close(matrices.weights(x), torch.full((1, heads, rel.n, rel.n), 1 / rel.n, dtype=torch.float64))
 
 
+@pytest.mark.identity("thm-scalars-layer")
+@given(SIDES.filter(lambda s: math.prod(s) > 1), st.integers(2, 5), st.data())
+def test_one_growing_token_tells_the_layers_apart(shape, dim, data):
+    """Its factor on the value: from β to 1 with a bias, from 1/N to 0 or 1 in Translution, never 1 with a gate."""
+    rel = offsets(shape)
+    i = data.draw(st.integers(0, rel.n - 1))
+    scalar, gated, matrix = (
+        layer_of(kind, rel, 1, dim, output=False) for kind in (MIXERS["scalar-bias"], MIXERS["gated-bias"], Translution)
+    )
+    with torch.no_grad():
+        for layer in (scalar, gated):
+            layer.matrices.key[:] = layer.matrices.query  # f A fᵀ > 0
+        matrix.key[:] = matrix.query * data.draw(st.sampled_from([-1.0, 1.0]))
+    f = randn(dim)
+
+    def factor(layer, w_v, t):
+        x = torch.zeros(1, rel.n, dim, dtype=torch.float64)
+        x[0, i] = t * f
+        out, value = layer(x)[0, i] / t, f @ w_v
+        assert_close(out, (out @ value / (value @ value)) * value)
+        return (out @ value / (value @ value)).item()
+
+    own = rel.id_of((0,) * len(rel.labels[0]))
+    sign = ((f @ matrix.query[own]) @ (f @ matrix.key[own])).item()
+    beta = by_pairs(scalar, scalar.table).softmax(-1)[0, i, i].item()
+    sigma, bump = gated.gate.sigmoid().item(), gated.position_weights(rel)[0, i, i].item()
+    floor = (1 - sigma) / rel.n + sigma * bump
+    limits = [
+        (scalar, scalar.matrices.value, beta, 1.0),
+        (gated, gated.matrices.value, floor, 1 - sigma + sigma * bump),
+        (matrix, matrix.value[own], 1 / rel.n, float(sign > 0)),
+    ]
+    for layer, w_v, small, large in limits:
+        assert factor(layer, w_v, 1e-5) == pytest.approx(small, abs=1e-6)
+        assert factor(layer, w_v, 1e7) == pytest.approx(large, abs=1e-6)
+
+
 @pytest.mark.identity("thm-scalars-dimension")
 @given(SIDES, st.booleans(), HEADS, DIM, st.sampled_from(["table", "alibi"]))
 def test_one_more_dimension(shape, cls, heads, d, maker):

@@ -25,7 +25,7 @@ SENTENCES = {
     "book/translution/fitting": "Kept, the rows cost memory; computed again, they cost products",
     "book/translution/continuous": "there is no grid and no border",
     "book/encodings/vectors": "The offset never changes how two contents attract each other",
-    "book/encodings/scalars": "A gated head is two softmax heads and never one.",
+    "book/encodings/scalars": "A gated head is two softmax heads; its weights are never those of one.",
     "book/encodings/rotations": "Turn both by an angle that grows with the position",
     "book/encodings/taxonomy": "Translution with a constant channel is that form",
     "book/linear/random_features": "Raw QR biases positive features in the mean",
