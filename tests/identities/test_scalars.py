@@ -259,7 +259,7 @@ def test_two_heads_make_a_gate_and_one_does_not(shape, heads, d, form):
     for t in (1.0, 1e2, 1e4):
         assert (layer.weights(t * x) >= floor - 1e-12).all()
     spread = layer.content(x).diff(dim=-1).abs().amax()
-    assert pair.weights(1e6 / spread.item() * x)[:, :heads].amin() < 1e-3 * float(floor.max())
+    assert pair.weights(1e6 / spread.item() * x)[:, :heads].amin() < 1e-3 * floor.max().item()
 
 
 @pytest.mark.identity("eq-scalars-locality")

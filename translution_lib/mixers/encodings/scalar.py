@@ -35,7 +35,8 @@ class ScalarBias(Encoding):
         ValueError: an unknown bias, a window for another bias than "table"; for a layer, a table without offsets, "t5"
             in several dimensions, or buckets that do not fit.
 
-    Label: eq-scalars-bias, eq-scalars-parameters, thm-scalars-ratio, thm-scalars-limit, thm-cifar-window.
+    Label: eq-scalars-bias, eq-scalars-parameters, thm-scalars-ratio, thm-scalars-limit, thm-scalars-layer,
+    thm-cifar-window.
     """
 
     by_rows = True
