@@ -18,6 +18,8 @@ STAMP := $(VENV)/.installed
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
   "$$p" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1 && { command -v "$$p"; break; }; done)
 JOBS ?= 2
+# Tests that start, kill and await other processes leave a core idle for a quarter of their time.
+MORE_JOBS = $(shell expr $(JOBS) + 1)
 # Annotations of shapes are enforced: the library's where its own tests run, elsewhere those of the runs and the book.
 SHAPES := --jaxtyping-packages=translution_lib,translution_runs,translution_book,beartype.beartype
 SHAPES_OUTSIDE := --jaxtyping-packages=translution_runs,translution_book,beartype.beartype
@@ -25,7 +27,7 @@ LIBRARY_TESTS := tests/unit tests/identities tests/cost
 OTHER_TESTS = $(filter-out $(LIBRARY_TESTS) tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 # A compiler cannot trace what checks the shapes of each call.
 PLAIN := tests/unit/test_one_graph.py
-SPREAD := -p no:nbval -n $(JOBS) --dist loadfile --no-loadscope-reorder
+SPREAD := -p no:nbval --dist loadfile --no-loadscope-reorder
 CHAPTER_NOTEBOOKS = $(shell find book -name '*.ipynb' -not -path '*/.ipynb_checkpoints/*' | sort)
 
 # One thread a process: the same numbers everywhere, and no fight between parallel tests.
@@ -50,9 +52,9 @@ lint: $(STAMP)
 	$(BIN)/python book/tools/letters.py
 
 unit: $(STAMP)
-	$(BIN)/pytest $(LIBRARY_TESTS) translution_lib --doctest-modules $(SPREAD) $(SHAPES) $(PLAIN:%=--ignore=%)
-	$(BIN)/pytest $(OTHER_TESTS) notebooks/translution_runs book/translution_book $(PLAIN) --doctest-modules $(SPREAD) \
-	  $(SHAPES_OUTSIDE) --ignore=tests/book/built
+	$(BIN)/pytest $(LIBRARY_TESTS) translution_lib --doctest-modules -n $(JOBS) $(SPREAD) $(SHAPES) $(PLAIN:%=--ignore=%)
+	$(BIN)/pytest $(PLAIN) $(OTHER_TESTS) notebooks/translution_runs book/translution_book --doctest-modules \
+	  -n $(MORE_JOBS) $(SPREAD) $(SHAPES_OUTSIDE) --ignore=tests/book/built
 
 notebooks: $(STAMP)
 	$(BIN)/pytest --nbval --nbval-current-env --nbval-cell-timeout=600 --nbval-sanitize-with=tests/book/nbval_sanitize.cfg \

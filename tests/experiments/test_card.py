@@ -75,7 +75,7 @@ def names(out: Path) -> list[str]:
 def rehearsed(tmp_path_factory) -> Path:
     """The command as a reader would call it: every kind of benchmark and of run once."""
     folder = tmp_path_factory.mktemp("rehearsal")
-    done = call("--rehearse", "--minutes", 3, "--out", "found", folder=folder)
+    done = call("--rehearse", "--minutes", 10, "--out", "found", folder=folder)
     assert done.returncode == 0, done.stderr
     assert "translution card --import" in done.stdout
     return folder / "found"

@@ -81,7 +81,7 @@ def rehearsal(plan: Plan) -> Plan:
     quick = [bench.model_copy(update={"options": ["--quick", "--threads", "1"]}) for bench in kinds.values()]
     few = {read_file(find(entry.grid)).experiment: entry for entry in reversed(plan.runs)}
     runs = [entry.model_copy(update={"rows": [], "together": 2}) for entry in plan.runs if entry in few.values()]
-    return plan.model_copy(update={"profile": "smoke", "check_minutes": 0.4, "benchmarks": quick, "runs": runs})
+    return plan.model_copy(update={"profile": "smoke", "check_minutes": 2, "benchmarks": quick, "runs": runs})
 
 
 def runs_of(entry: Entry, profile: str, changes: Mapping[str, object] | None = None) -> list[AnyConfig]:
