@@ -1,4 +1,4 @@
-"""Sphinx extension: serve MathJax from the book itself, and only the files that a page can ask for."""
+"""Sphinx extension: serve MathJax from the book itself, in the parts that pages need."""
 
 import importlib
 import shutil
@@ -7,8 +7,10 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-# The combined component, its fonts, and the TeX extensions that MathJax loads when a page uses their macros.
-MATHJAX_FILES = ("tex-chtml.js", "output/chtml/fonts/woff-v2/*.woff", "input/tex/extensions/*.js", "ui/safe.js")
+# What `loader` in _config.yml names, its fonts, and the TeX extensions that are loaded when a page uses their macros.
+# The combined component has a menu besides, as large as all that sets formulas.
+MATHJAX_FILES = ("startup.js", "core.js", "input/tex.js", "output/chtml.js", "output/chtml/fonts/tex.js",
+                 "output/chtml/fonts/woff-v2/*.woff", "input/tex/extensions/*.js", "a11y/assistive-mml.js")
 MATHJAX_UNUSED = {"all-packages.js"}
 
 
@@ -28,6 +30,6 @@ def copy_mathjax(app: Sphinx, exception: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    app.config.mathjax_path = "mathjax/tex-chtml.js"
+    app.config.mathjax_path = "mathjax/startup.js"
     app.connect("build-finished", copy_mathjax)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
