@@ -1,4 +1,5 @@
 # make book   build the HTML book from the stored outputs      make lab      open the chapters in JupyterLab
+# make pdf    print the built book as one PDF, through Chromium
 # make quick  what one runs between two edits: ruff, and the quick tests of the library
 # make test   everything that has to hold                      make lint     ruff, mypy, one alphabet
 # make nightly   hypothesis with other examples each time, many of them; all steps of `translution repeat`
@@ -10,7 +11,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := book
-.PHONY: book test quick nightly lab lint unit notebooks looked built execute experiment clean
+.PHONY: book pdf test quick nightly lab lint unit notebooks looked built execute experiment clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -45,6 +46,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 book: $(STAMP)
 	$(BIN)/python book/tools/build.py
+
+pdf: book
+	$(BIN)/python book/tools/print_pdf.py _build/html _build/translution-book.pdf
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

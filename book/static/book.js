@@ -12,3 +12,6 @@
     math.then(() => new ResizeObserver(fit).observe(document.querySelector('article') || document.body));
   });
 })();
+
+// The theme lets the keyboard into boxes that scroll, and looks again when the window changes; what is unfolded may scroll too.
+document.addEventListener('toggle', () => window.dispatchEvent(new Event('resize')), true);
