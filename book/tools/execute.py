@@ -160,8 +160,9 @@ def main() -> int:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     paths = [path for path in options.notebooks if ".ipynb_checkpoints" not in path.parts]
     paths += changed() if options.changed else []
-    if not paths:
-        print("nothing to execute")
+    print(f"to execute: {len(paths)} pages, a quarter of a minute to a minute each" if paths else "nothing to execute")
+    for path in paths if len(paths) > 1 else []:
+        print(f"  {path}")
     return 0 if all([process(path, options.check, options.timeout) for path in paths]) else 1
 
 

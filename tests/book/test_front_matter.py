@@ -58,8 +58,19 @@ def test_its_commands_are_the_commands(document):
     for line in lines:
         _, name, *arguments = shlex.split(line, comments=True)
         given = get_command(app).commands[name].make_context(name, arguments).params
-        if given.get("grid"):
+        if given.get("grid") and not given["grid"].endswith(".yaml"):
             assert read_grid(given["grid"], given["profile"]).runs
+
+
+def test_its_grid_is_a_grid(tmp_path):
+    from translution_runs.grids import read_grid
+
+    grids = blocks("running.md", "yaml")
+    assert grids
+    for text in grids:
+        file = tmp_path / f"{yaml.safe_load(text)['name']}.yaml"
+        file.write_text(text, encoding="utf8")
+        assert len(read_grid(str(file), "cpu").runs) == 9
 
 
 def test_its_links_lead_somewhere():
