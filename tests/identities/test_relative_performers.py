@@ -102,6 +102,21 @@ def test_the_bias_of_strategy_1(seed, shape, heads, scales):
     assert_close(layer.scores(x)[0], (torch.einsum("ihd,jhd->hij", q, k) + bias) / 2)
 
 
+@pytest.mark.identity("eq-relative-performers-price")
+@given(SEEDS, grids(), st.integers(1, 3), st.integers(1, 3))
+def test_the_position_of_strategy_1_lengthens_the_sum_of_two_rows(seed, shape, heads, scales):
+    torch.manual_seed(seed)
+    layer = PerformerS1(offsets(shape), heads * 4, heads, length_scales=scales)
+    content = torch.zeros(1, layer.relations.n, layer.dim, dtype=torch.float64)
+    u = positional_features(layer.relations.positions.double(), layer.scales)
+    bias = layer.scores(content)[0]                                # without content the score is b_δ
+    for head in range(heads):
+        c, s = layer.blocks[:, head]
+        rows = torch.stack([u @ commuting_blocks(c, s), u]) / 4**0.25
+        square = (rows[0][:, None] + rows[1]).square().sum(-1)
+        assert_close(square, (1 + c**2 + s**2).sum() / 2 + 2 * bias[head])
+
+
 def tokens(seed, n, d, axes, scales):
     """Contents of queries and keys, positions, scales and two commuting factors."""
     omega, p = normal(seed, axes, scales), normal(seed + 1, n, axes) * 3

@@ -117,6 +117,29 @@ def test_one_map_for_both_sides_is_orthogonal_up_to_a_basis(seed, d, n):
     assert (m[1:, 1:] - m[:-1, :-1]).abs().max() > 1e-3
 
 
+@pytest.mark.identity("thm-rotations-rope")
+@given(seed=SEEDS, pairs=PAIRS, axes=st.integers(2, 3), single=st.booleans())
+def test_on_a_grid_all_steps_turn_the_same_planes(seed, pairs, axes, single):
+    """B R(s) Qᵀ is relative, single entries ±1 included; its steps commute and are orthogonal."""
+    d, place = 2 * pairs + single, torch.cartesian_prod(*[torch.arange(2)] * axes)
+    signs = (-1.0) ** (place * whole(seed, axes, reach=1)).sum(1)
+    r = [torch.block_diag(turn, *sign.view(-1, 1, 1)[: int(single)])
+         for turn, sign in zip(rotation(place, normal(seed, axes, pairs)), signs, strict=True)]
+    b, q = torch.eye(d) + 0.2 * orthogonal(seed, d), orthogonal(seed + 1, d)
+    u = torch.stack([b @ block @ q.T for block in r])
+    m, δ = products(u, u), place[:, None] - place[None]
+    for i, j in ((1, 0), (2, 1)):                                                  # a step, and an offset of both signs
+        same = m[(δ == δ[i, j]).all(-1)]
+        assert_close(same, same[:1].expand_as(same))
+    first, second = (torch.linalg.solve(u[0], u[i]) for i in (1, 2))
+    assert_close(first @ second, second @ first)
+    assert_close(first @ first.T, torch.eye(d))
+    other = orthogonal(seed + 2, d)
+    moved = torch.stack([torch.eye(d), first, other, first @ other])
+    m = products(moved, moved)
+    assert torch.allclose(m[2, 0], m[3, 1]) == torch.allclose(first @ other, other @ first)
+
+
 @pytest.mark.identity("eq-rotations-plane", "eq-rotations-rope")
 @given(seed=SEEDS, axes=AXES, pairs=PAIRS)
 def test_a_rotation_turns_every_plane(seed, axes, pairs):

@@ -250,7 +250,7 @@ def test_the_order_of_schilds_ladder_is_that_of_its_arm(seed):
         assert abs(math.log2(ratio) - order) < 0.15
 
 
-@pytest.mark.identity("eq-transport-curvature", "thm-transport-square")
+@pytest.mark.identity("eq-transport-curvature", "eq-transport-sectional", "thm-transport-square")
 @few
 @given(seed=SEEDS, dim=st.integers(2, 3))
 def test_a_small_square_turns_by_the_curvature(seed, dim):
@@ -261,6 +261,11 @@ def test_a_small_square_turns_by_the_curvature(seed, dim):
     c, d = 0, dim - 1
     by_matrices = (slope[:, d, :, c] - slope[:, c, :, d] + gamma[:, c] @ gamma[:, d] - gamma[:, d] @ gamma[:, c])
     assert_close(r[..., c, d], by_matrices)
+
+    g, (u, w) = metric(x), normal(seed + 2, 2, dim)
+    turned = torch.einsum("acbd,b,d,c->a", r, u, w, w) @ g @ u
+    area = (u @ g @ u) * (w @ g @ w) - (u @ g @ w) ** 2
+    assert_close(geometry.sectional(metric, x, u, w), turned / area)
 
     def rest(h):
         p, z = torch.eye(dim), x

@@ -226,3 +226,49 @@ def test_a_layer_of_heads_reaches_every_combination(c, e, heads):
     f = randn(1, 5, c)
     y = layer.mix(F.pad(f, (0, 1), value=1.0)).unflatten(-1, (heads, e)).sum(2)
     assert_close(y[:, 1:-1], functional.convolution(f, kernel, (5,))[:, 1:-1])
+
+
+@pytest.mark.identity("thm-vectors-convolution")
+@given(st.integers(2, 6), DIM, DIM, st.booleans(), st.data())
+def test_one_head_more_than_matrices_is_exact_inside(n, c, e, wraps, data):
+    """Heads of the proof: D + 1 of them make every periodic kernel, and a zero-padded one where its taps lie on the
+    line, for contents of any size."""
+    rel, count = offsets(n), data.draw(st.integers(1, 3))
+    start = data.draw(st.integers(1 - n, 0))
+    taps = list(range(n)) if wraps else list(range(start, start + data.draw(st.integers(1, n))))
+    factors, matrices = torch.zeros(n, count, dtype=F64), randn(count, c, e)  # of δ modulo n
+    for tap in taps:
+        factors[-tap % n] = randn(count)
+    mean = factors.mean(0)
+    t = 0.5 / (factors - mean).abs().max().clamp_min(1e-3)
+    layer = layer_on(rel, c + 1, count + 1, c, sides="k")  # head dimension C
+    for weight in (*layer.matrices, layer.key_vector):
+        weight.zero_()
+    last = -n * ((1 / t - mean)[:, None, None] * matrices).sum(0)
+    rows = torch.tensor([delta[0] for delta in rel.labels]) % n
+    for m in range(count + 1):
+        own = slice(m * c, (m + 1) * c)
+        layer.matrices.value[:c, own] = torch.eye(c, dtype=F64)
+        layer.matrices.query[c, m * c] = math.sqrt(c)
+        layer.key_vector[:, m * c] = (1 + t * (factors[:, m] - mean[m])).log()[rows] if m < count else 0.0
+    output = torch.cat([*(n / t * matrices), last])
+    f = 100 * randn(2, n, c)
+    y = layer.mix(F.pad(f, (0, 1), value=1.0)) @ output
+    kernel = torch.einsum("dm,mce->dce", factors, matrices)
+    around = (torch.arange(n)[:, None] - torch.arange(n)) % n
+    assert_close(y, torch.einsum("bjc,ijce->bie", f, kernel[around]), atol=1e-6, rtol=1e-6)
+    for p in range(n):
+        if all(0 <= p + tap < n for tap in taps):
+            padded = sum(f[:, p + tap] @ kernel[-tap % n] for tap in taps)
+            assert_close(y[:, p], padded, atol=1e-6, rtol=1e-6)
+
+
+def test_a_key_vector_that_doubles_a_tap_needs_one_head_of_equal_weights():
+    """The construction of the chapter: weights 2/(N+1) and 1/(N+1), and a head that takes the sum away."""
+    n, kernel = 9, randn(3, 1, 4)
+    rel, f = offsets(n), 1000 * randn(3, n, 1)
+    y = -n * f.mean(1, keepdim=True) @ kernel.sum(0)
+    for tap, matrix in zip((-1, 0, 1), kernel, strict=True):
+        prefers = torch.tensor([delta[0] == -tap for delta in rel.labels])[rel.index]
+        y = y + (n + 1) * torch.einsum("ij,bjc->bic", (math.log(2) * prefers.to(F64)).softmax(1), f) @ matrix
+    assert_close(y[:, 1:-1], functional.convolution(f, kernel, (n,))[:, 1:-1])

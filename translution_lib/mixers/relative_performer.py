@@ -37,20 +37,20 @@ from translution_lib.relations import Relations
 class PerformerS1(Performer):
     """Strategy 1: queries and keys get positional features before the feature map.
 
-    a_ij = (q_i k_jᵀ + φ(p_i) W φ(p_j)ᵀ) / √d with W made of blocks (α, β; −β, α): a bias that depends on the offset,
-    Σ α cos ωδ + β sin ωδ over axes and scales (eq-relative-performers-score). CLS has zero positional features.
+    a_ij = (q_i k_jᵀ + u(p_i) M u(p_j)ᵀ) / √d with M made of blocks (c, s; −s, c): a bias that depends on the offset,
+    Σ c cos θδ + s sin θδ over axes and scales (eq-relative-performers-score). CLS has zero positional features.
 
     Args:
         relations: a table with a grid of a axes, without a mask or the full causal one.
         dim, heads: channels and heads, as for :class:`Performer`.
-        length_scales: number of learned ω per axis, shared by the heads; each head has its own α and β.
+        length_scales: number of learned θ per axis, shared by the heads; each head has its own c and s.
         base: the scales start at base^(−s / length_scales), as those of sinusoidal embeddings do.
         options: those of :class:`Performer`.
 
     Raises:
         ValueError: a table without a grid, or sizes that are not positive integers.
 
-    Label: eq-relative-performers-bias.
+    Label: eq-relative-performers-bias, eq-relative-performers-price.
     """
 
     by_relation = ()
@@ -62,7 +62,7 @@ class PerformerS1(Performer):
         axes = len(grid_of(relations))
         scales = frequencies(2 * length_scales, 1, base).repeat(axes, 1)
         self.scales = nn.Parameter(scales.to(self.query.weight))                            # a l
-        self.blocks = nn.Parameter(torch.randn(2, heads, axes * length_scales))      # α, β
+        self.blocks = nn.Parameter(torch.randn(2, heads, axes * length_scales))      # c, s
         self.start_features(self.head_dim + 2 * axes * length_scales)
 
     def serves(self, relations: Relations) -> None:
@@ -71,7 +71,7 @@ class PerformerS1(Performer):
         super().serves(relations)
 
     def positional(self, where: Relations) -> Float[Tensor, "n p"]:
-        """Return φ of the queries of a table; zero for CLS."""
+        """Return u of the places of a table's queries; zero for CLS."""
         cls, positions = int(self.relations.cls), self.relations.positions
         assert positions is not None
         exact = self.scales.to(torch.promote_types(self.scales.dtype, torch.float32))
@@ -79,11 +79,11 @@ class PerformerS1(Performer):
         return F.pad(positional_features(there[where.first: where.n - cls], exact), (0, 0, cls, 0))
 
     def projected(self, x: Float[Tensor, "b n c"], where: Relations | None = None) -> tuple[Tensor, Tensor]:
-        """Return queries [q, φ W] and keys [k, φ], b h n (d + 2·a·l), scaled as those of a Performer."""
+        """Return queries [q, u M] and keys [k, u], b h n (d + 2·a·l), scaled as those of a Performer."""
         q, k = super().projected(x, where)
-        phi = self.positional(where or self.relations_for(x))
-        alpha, beta = self.blocks.to(phi)[:, :, None]
-        placed = through_blocks(phi, alpha, beta), phi.expand(self.heads, -1, -1)    # h n p
+        u = self.positional(where or self.relations_for(x))
+        c, s = self.blocks.to(u)[:, :, None]
+        placed = through_blocks(u, c, s), u.expand(self.heads, -1, -1)               # h n p
         q_placed, k_placed = ((p * self.head_dim ** -0.25).to(q.dtype).expand(x.shape[0], -1, -1, -1) for p in placed)
         return torch.cat([q, q_placed], -1), torch.cat([k, k_placed], -1)
 

@@ -1,7 +1,7 @@
 """Rotations for the scores, one matrix per offset for the values.
 
-Source: the RoPE variants of the released code of the Translution paper; chapter "Rotations", section on the released
-code.
+Source: the RoPE variants of the released code of the Translution paper; chapter "Rotations", section "Rotations inside
+a Translution layer". What the released files do is told in the errata.
 """
 
 import math
@@ -21,8 +21,8 @@ from translution_lib.relations import Relations
 class RotaryTranslution(Attention):
     """Rotary scores, Translution's values: f'_i = Σ_j α_ij f_j W^v[δ] with α from q_i R(δ) k_jᵀ / √d.
 
-    Queries and keys are shared by all pairs: a rotation of relative ones would be absorbed by their matrices
-    . The authors' file of that idea builds the rotation and leaves it out of the forward pass;
+    Queries and keys are shared by all pairs: a rotation of relative ones would be absorbed by their
+    matrices. The authors' file of that idea builds the rotation and leaves it out of the forward pass;
     that is ``ValueTranslution``. This class does apply it, as their low-rank variant does.
 
     Args:

@@ -156,7 +156,7 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     heads = ("", "mean", "deviation", "exact deviation", "below zero")
     cells = "".join(
         f"<span>{head}</span>" + "".join(
-            f'<b style="color:{colour};text-align:right">{name}</b>' if k == 0 else
+            f'<b style="border-right:.4em solid {colour};padding-right:.3em;text-align:right">{name}</b>' if k == 0 else
             f'<span class="tl-value" style="text-align:right">{row[k - 1]}</span>'
             for name, colour, row in zip(_NAMES, (palette.blue, palette.orange), rows, strict=True)
         )

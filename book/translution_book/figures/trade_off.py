@@ -215,7 +215,7 @@ def _legend(data: Mapping[str, Any], view: Mapping[str, Any], families: Sequence
     """Colour and shape of every family; those without a run in the view are pale."""
     seen = {data["runs"][i]["family"] for i in view["runs"]}
     items = "".join(
-        f'<span class="tl-key" style="white-space:nowrap;opacity:{1 if k in seen else 0.35}"><svg aria-hidden="true" '
+        f'<span class="tl-key" style="white-space:nowrap;opacity:{1 if k in seen else 0.7}"><svg aria-hidden="true" '
         f'viewBox="-6 -6 12 12" style="width:.9em;height:.9em;vertical-align:-.1em"><path d="{shape}" fill="{colour}" '
         f'stroke="currentColor" stroke-width=".5"/></svg> {escape(families[k])}</span> '
         for k, (colour, shape) in enumerate(data["looks"])

@@ -63,7 +63,7 @@ def sectional(metric: Metric, x: Float[Tensor, "d"], u: Float[Tensor, "d"], v: F
     Raises:
         ValueError: u and v that do not span a plane.
 
-    Label: thm-transport-powers.
+    Label: eq-transport-sectional, thm-transport-powers.
     """
     g = _metric_at(metric, x)
     area = (u @ g @ u) * (v @ g @ v) - (u @ g @ v) ** 2

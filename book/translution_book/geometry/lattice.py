@@ -32,7 +32,7 @@ def along(moves: Sequence[int], steps: Float[Tensor, "a d d"]) -> Float[Tensor, 
 
 
 def plaquette(u_x: Float[Tensor, "d d"], u_y: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
-    """Return U_y⁻¹ U_x⁻¹ U_y U_x, the transport around one square of the grid.
+    """Return U₂⁻¹ U₁⁻¹ U₂ U₁, the transport around one square of the grid, for U₁ = u_x and U₂ = u_y.
 
     Label: eq-transport-plaquette.
     """

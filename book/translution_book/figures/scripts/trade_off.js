@@ -51,7 +51,7 @@ function figure({one, all, data}) {
     const view = current(), shown = new Set(view.runs.map(run => data.runs[run].family));
     one(".tl-frame").innerHTML = frame(view);
     one(".tl-marks").innerHTML = view.runs.map((run, k) => dot(run, view.at[k])).join("");
-    all(".tl-key").forEach((key, family) => { key.style.opacity = shown.has(family) ? 1 : 0.35; });
+    all(".tl-key").forEach((key, family) => { key.style.opacity = shown.has(family) ? 1 : 0.7; });
     slider.max = view.runs.length - 1;
     point(view.start);
   };
