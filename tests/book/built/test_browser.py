@@ -9,18 +9,15 @@ import http.server
 import json
 import re
 import threading
+from importlib.resources import files
 from urllib.parse import urlsplit
 
 import chromium
 import pytest
+from browser import READY
 from pages import by_name, pages
 
 WIDE, NARROW = (1280, 900), (360, 740)
-READY = """
-const done = arguments[arguments.length - 1];
-const math = window.MathJax && MathJax.startup ? MathJax.startup.promise : Promise.resolve();
-math.then(() => document.fonts.ready).then(() => requestAnimationFrame(() => done(true)), e => done(String(e)));
-"""
 UNFOLD = """
 document.querySelectorAll('details').forEach(e => e.open = true);
 document.querySelectorAll('.toggle-hidden').forEach(e => e.classList.remove('toggle-hidden'));
@@ -42,6 +39,53 @@ const done = arguments[arguments.length - 1];
 const frame = () => new Promise(requestAnimationFrame);
 const finish = () => document.getAnimations().forEach(a => a.effect.getTiming().iterations === Infinity || a.finish());
 frame().then(frame).then(finish).then(frame).then(frame).then(() => done(true));
+"""
+LOADED = """
+const loaded = ['navigation', 'resource'].flatMap(kind => performance.getEntriesByType(kind));
+return loaded.reduce((sum, entry) => sum + entry.decodedBodySize, 0);
+"""
+FIRST_LOAD = 2e6    # bytes, uncompressed, of all that a reader's first page asks for
+FAINT = """
+const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+const known = new Map();
+const rgba = color => {
+  if (!known.has(color)) {
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
+    known.set(color, [r, g, b, a / 255]);
+  }
+  return known.get(color);
+};
+const over = (top, below, opacity) => below.map((c, k) => top[k] * top[3] * opacity + c * (1 - top[3] * opacity));
+const ground = e => {
+  const below = e.parentElement ? ground(e.parentElement) : [255, 255, 255];
+  return over(rgba(getComputedStyle(e).backgroundColor), below, 1);
+};
+const opacity = e => e ? getComputedStyle(e).opacity * opacity(e.parentElement) : 1;
+const light = rgb => {
+  const [r, g, b] = rgb.map(c => c / 255).map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const found = new Set(), seen = new Map();
+const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+while (texts.nextNode()) {
+  const e = texts.currentNode.parentElement;
+  if (!texts.currentNode.data.trim() || e.closest('svg, mjx-container, script, style, [disabled]')) continue;
+  if (!e.getClientRects().length || getComputedStyle(e).visibility === 'hidden') continue;
+  const style = getComputedStyle(e), below = ground(e), shown = opacity(e);
+  const [a, b] = [light(over(rgba(style.color), below, shown)), light(below)].sort((x, y) => y - x);
+  const size = parseFloat(style.fontSize), large = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
+  if ((a + 0.05) / (b + 0.05) < (large ? 3 : 4.5))
+    found.add(`${style.color} on ${below.map(Math.round)}: ${e.outerHTML.slice(0, 120)}`);
+}
+return [...found].slice(0, 5);
+"""
+RULES = """
+const done = arguments[arguments.length - 1];
+const wcag = {type: 'tag', values: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']};
+const told = result => result.violations.map(v => `${v.id}: ${v.nodes.slice(0, 3).map(n => n.html.slice(0, 160))}`);
+const rules = {'color-contrast': {enabled: arguments[0]}};
+axe.run({runOnly: wcag, rules}).then(r => done(told(r)), e => done(String(e)));
 """
 CONTENT = """
 const copy = arguments[0].cloneNode(true);
@@ -91,10 +135,18 @@ def scheme(browser, name):
 
 def assert_nothing_is_cut(browser):
     """Light and wide, light and narrow, dark and narrow, dark and wide: one change at a time, each is a new layout."""
-    assert browser.execute_script(OVERFLOWING) == [], "light, wide"
+    assert browser.execute_script(OVERFLOWING) == browser.execute_script(FAINT) == [], "light, wide"
     for change, to in ((resize, NARROW), (scheme, "dark"), (resize, WIDE)):
         change(browser, to)
         assert browser.execute_script(OVERFLOWING) == [], f"after {change.__name__} {to}"
+    assert browser.execute_script(FAINT) == [], "dark, wide"
+
+
+def broken_rules(browser, contrast=False):
+    """What axe-core finds against WCAG 2.1 AA. Contrast takes it seconds; `FAINT` finds the same in a tenth."""
+    if not browser.execute_script("return Boolean(window.axe)"):
+        browser.execute_script((files("axe_core_python") / "axe.min.js").read_text(encoding="utf8"))
+    return browser.execute_async_script(RULES, contrast)
 
 
 def open_page(browser, url):
@@ -106,6 +158,7 @@ def open_page(browser, url):
     browser.get(url)
     assert browser.execute_async_script(READY) is True
     browser.execute_script(UNFOLD)
+    browser.execute_async_script(SETTLED)
 
 
 def foreign_requests(browser, host):
@@ -154,6 +207,7 @@ def assert_alive(browser, slider):
 @pytest.mark.parametrize("page", pages(), ids=by_name)
 def test_a_page_in_the_browser(browser, address, page):
     open_page(browser, f"{address}/{page.name}.html")
+    assert 1e5 < browser.execute_script(LOADED) <= FIRST_LOAD
     assert browser.execute_script(MATH_ERRORS) == []
     assert browser.execute_script(BROKEN_IMAGES) == []
     in_the_light = brightness(browser)
@@ -161,8 +215,26 @@ def test_a_page_in_the_browser(browser, address, page):
     assert in_the_light > 0.5 > brightness(browser), "the theme does not follow the reader's setting"
     for slider in browser.find_elements("css selector", ".tl-interactive input[type=range]"):
         assert_alive(browser, slider)
+    assert broken_rules(browser) == []
     assert foreign_requests(browser, urlsplit(address).netloc) == []
     assert complaints(browser) == []
+
+
+@pytest.mark.parametrize("opacity", (0.9, 0.95))
+def test_faint_text_is_found_as_axe_finds_it(browser, address, opacity):
+    open_page(browser, f"{address}/search.html")
+    text = f'<p style="background: #fdf1e8; color: #222; opacity: {opacity}"><span style="color: #666">faint</span></p>'
+    browser.execute_script("document.body.insertAdjacentHTML('beforeend', arguments[0])", text)
+    found = browser.execute_script(FAINT)
+    assert len(found) == len(broken_rules(browser, contrast=True)) == (opacity < 0.92)
+
+
+@pytest.mark.parametrize("theme", ("light", "dark"))
+def test_words_that_a_search_marks_can_be_read(browser, address, theme):
+    open_page(browser, f"{address}/book/experiments/static_dynamic.html?highlight=translution")
+    assert browser.find_elements("css selector", "a span.highlighted"), "no marked word in a link"
+    scheme(browser, theme)
+    assert browser.execute_script(FAINT) == []
 
 
 def with_every_script():
@@ -190,6 +262,7 @@ def test_a_page_opened_as_a_file(browser, html, page):
 def test_a_page_of_source_code_in_the_browser(browser, address):
     open_page(browser, f"{address}/_modules/translution_lib/functional/rotary.html")
     assert_nothing_is_cut(browser)
+    assert broken_rules(browser) == []
     assert foreign_requests(browser, urlsplit(address).netloc) == []
     assert complaints(browser) == []
 
@@ -214,3 +287,15 @@ def test_the_search_finds_an_equation_by_its_label(browser, address):
     browser.get(f"{address}/search.html?q=eq-rotations-rope")
     index = "#search-results li a[href*='book/back/labels.html']"
     WebDriverWait(browser, 15).until(lambda b: b.find_elements("css selector", index))
+
+
+@pytest.mark.parametrize("query, name, anchor", (
+    ("13.3", "Equation (13.3)", "rotations.html#equation-eq-rotations-score"),
+    ("theorem 13.2", "Theorem 13.2", "rotations.html#thm-rotations-rope"),
+))
+def test_the_search_finds_an_equation_or_a_theorem_by_its_number(browser, address, query, name, anchor):
+    browser.get(f"{address}/search.html?q={query}")
+    assert browser.execute_async_script(READY) is True
+    links = browser.find_elements("css selector", f"#search-numbers a[href$='{anchor}']")
+    assert [link.text for link in links] == [name]
+    assert complaints(browser) == []

@@ -12,6 +12,7 @@ from pages import by_name, labels, pages, titles
 # Typed and not derived: a book that lost a page must not pass because its table of contents lost it too.
 SENTENCES = {
     "book/front/welcome": "Who shares them with whom?",
+    "book/front/guide": "Nobody needs all of it.",
     "book/front/notation": "Every displayed equation that states something has a number.",
     "book/front/running": "Everything you see was computed once and stored with the page.",
     "book/neighbours/convolution": "the other sign reflects the kernel",
@@ -31,7 +32,7 @@ SENTENCES = {
     "book/linear/random_features": "Raw QR biases positive features in the mean",
     "book/linear/relative_performers": "The factors decide about the variance.",
     "book/geometry/transport": "A loop turns a vector by the enclosed area",
-    "book/geometry/riemannformer": "One matrix per place means that the metric cancels",
+    "book/geometry/riemannformer": "One matrix per place absorbs the metric",
     "book/experiments/static_dynamic": "A verdict needs a rule that was fixed before",
     "book/experiments/preprint": "At depth 1 there is no relative encoding",
     "book/experiments/performers": "Without positions a curve under shifts is flat for any weights.",
