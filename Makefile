@@ -2,7 +2,7 @@
 # make pdf    print the built book as one PDF, through Chromium
 # make quick  what one runs between two edits: ruff, and the quick tests of the library
 # make test   everything that has to hold                      make lint     ruff, mypy, one alphabet
-# make nightly   hypothesis with other examples each time, many of them; all steps of `translution repeat`
+# make nightly   hypothesis with other, many examples; what takes longest; all steps of `translution repeat`
 # make execute   re-execute the chapters that changed (CHAPTERS="a.ipynb b.ipynb" for given ones)
 # make experiment   one experiment on the embedded digits (ARGS="-p mixer lor-translution")
 # make clean  remove what the others made, .venv included
@@ -71,10 +71,11 @@ built: book looked
 
 quick: $(STAMP)
 	$(BIN)/ruff check .
-	$(BIN)/pytest tests/unit tests/identities -n $(JOBS) -m "not slow" -q
+	$(BIN)/pytest tests/unit tests/identities -n $(JOBS) -m "not slow and not nightly" -q
 
 nightly: $(STAMP)
-	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest $(LIBRARY_TESTS) -n $(JOBS) $(PLAIN:%=--ignore=%)
+	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -m "" $(LIBRARY_TESTS) -n $(JOBS) $(PLAIN:%=--ignore=%)
+	$(BIN)/pytest -m nightly $(OTHER_TESTS) -n $(MORE_JOBS) $(SPREAD)
 	$(BIN)/translution repeat
 
 # The build and the linters use one core each.
