@@ -160,6 +160,9 @@ def broken_rules(browser, contrast=False):
 
 def open_page(browser, url):
     browser.get("about:blank")     # the page before is not laid out again
+    parts = urlsplit(url)          # nor are words marked that a test before has searched for
+    origin = {"origin": f"{parts.scheme}://{parts.netloc}", "storageTypes": "local_storage"}
+    browser.execute_cdp_cmd("Storage.clearDataForOrigin", origin)
     resize(browser, WIDE)
     scheme(browser, "light")
     for log in ("browser", "performance"):
