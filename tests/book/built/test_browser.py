@@ -89,7 +89,7 @@ axe.run({runOnly: wcag, rules}).then(r => done(told(r)), e => done(String(e)));
 """
 UNREAD = """
 document.querySelectorAll('mjx-math[aria-hidden=true], svg[role=img]').forEach(e => e.replaceChildren());
-document.querySelectorAll('div.highlight pre').forEach(e => { if (!e.querySelector('a')) e.textContent = e.textContent; });
+document.querySelectorAll('div.highlight pre:not(:has(a))').forEach(e => e.replaceChildren(e.textContent));
 """
 CONTENT = """
 const copy = arguments[0].cloneNode(true);
