@@ -53,6 +53,8 @@ def check_pictures(config: Any) -> None:
     if config.augment == "crop-flip" or config.data_source == "huggingface":
         raise ValueError(f"augment, data_source: got {config.augment!r} and {config.data_source!r} for imagenet, "
                          "expected 'none' or 'resized-crop', and 'folder' or 'generated'")
+    if config.held_out:
+        raise ValueError(f"held_out: got {config.held_out} for imagenet, whose pictures are streamed, expected 0")
     if config.canvas != config.image_size:
         raise ValueError(f"canvas: got {config.canvas}, expected {config.image_size}, to which imagenet's pictures are "
                          "cut; digit_size cuts them to another size")

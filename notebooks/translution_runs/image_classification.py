@@ -63,6 +63,8 @@ class ImageClassificationConfig(TrainedConfig):
         weight_decay: AdamW's.
         train_samples: how many images of the training split; 0 is all.
         test_samples: how many of the test split; 0 is all.
+        held_out: the run is tested on so many images from the end of the training split, which it does not train on,
+            and never reads the test split: for choosing a rate. 0 tests on the test split.
         shift: test images of `shift_class` are also evaluated at every shift along the x axis of up to so many pixels.
         shift_class: the class of these images.
         shift_all: so are the test images of all classes.
@@ -111,6 +113,7 @@ class ImageClassificationConfig(TrainedConfig):
     weight_decay: float = Field(0.05, ge=0, le=1)
     train_samples: Count = 0
     test_samples: Count = 0
+    held_out: Count = 0
     shift: Count = 0
     shift_class: Count = 1
     shift_all: bool = False

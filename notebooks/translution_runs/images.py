@@ -30,10 +30,19 @@ def load_sets(config: ImageClassificationConfig) -> dict[str, Images]:
         ValueError: data that are not what they should be, or no test image that can be shifted as configured.
     """
     limits = {"train": config.train_samples, "test": config.test_samples}
-    sets = {split: load_split(config, split).first(limit) for split, limit in limits.items()}
+    sets = {split: images.first(limits[split]) for split, images in whole_sets(config).items()}
     if config.shift and isinstance(sets["test"], ImageSet):
         shiftable(config, sets["test"])  # said before hours of training
     return sets
+
+
+def whole_sets(config: ImageClassificationConfig) -> dict[str, Images]:
+    """All training and test images, or the two parts of the training images of a run that never reads the others."""
+    if not config.held_out:
+        return {split: load_split(config, split) for split in ("train", "test")}
+    images = load_split(config, "train")
+    assert isinstance(images, ImageSet)  # the configuration refuses it for pictures that are streamed
+    return dict(zip(("train", "test"), images.parted(config.held_out), strict=True))
 
 
 def load_split(config: ImageClassificationConfig, split: str) -> Images:
@@ -85,8 +94,10 @@ def describe(images: Images) -> DataSource:
 def work(config: ImageClassificationConfig) -> float:
     """How many images a run computes, a tested one counted as the forward part of a trained one."""
     counts = PICTURES if config.data == "imagenet" else known(config.data).counts
-    train = min(config.train_samples or counts["train"], counts["train"])
-    test = min(config.test_samples or counts["test"], counts["test"])
+    available = counts["train"] - config.held_out
+    train = min(config.train_samples or available, available)
+    tested = config.held_out or counts["test"]
+    test = min(config.test_samples or tested, tested)
     return config.epochs * train + FORWARD * len(config.placements) * test
 
 

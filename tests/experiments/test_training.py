@@ -7,9 +7,9 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
-from translution_runs import ImageClassificationConfig, Run, read_record
+from translution_runs import ImageClassificationConfig, Run, images, read_record
 from translution_runs.batches import EpochBatches, in_order
-from translution_runs.data import ImageSet, place
+from translution_runs.data import ImageSet, digits, place
 from translution_runs.evaluation import TEST_SEED, evaluate
 from translution_runs.kinds import IMAGES, TEXTS
 from translution_runs.seeds import derive, generator
@@ -344,3 +344,16 @@ def test_the_steps_need_a_model(tmp_path):
 def test_an_image_set_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         numbered(3).name = "other"
+
+
+def test_a_run_that_chooses_a_rate_never_reads_the_test_images(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(images, "load_split", lambda config, split: asked.append(split) or digits(split))
+    sets = images.load_sets(config(tmp_path, held_out=100, train_samples=0, test_samples=40))
+    whole = digits("train")
+    assert asked == ["train"]
+    assert torch.equal(sets["train"].images, whole.images[:-100])
+    assert torch.equal(sets["test"].images, whole.images[-100:][:40])
+    assert (sets["test"].split, len(sets["test"])) == ("held-out", 40)
+    with pytest.raises(ValueError, match=r"held_out: got 2000, expected 1 to 1441: digits has 1442 images"):
+        images.load_sets(config(tmp_path, held_out=2000))

@@ -23,7 +23,7 @@ class ImageSet:
         images: n ch h w, 0 is background, 255 is full ink.
         labels: n, class numbers from 0.
         name: the data set.
-        split: "train" or "test".
+        split: "train", "test", or "held-out": a part of the training images that is not trained on.
         sha256: what was read (a file's name, or "images" and "labels") and the checksum of its uncompressed content.
     """
 
@@ -64,6 +64,19 @@ class ImageSet:
         """
         refuse_count(count, len(self), f"the size of {self.name}'s {self.split} split")
         return replace(self, images=self.images[: count or None], labels=self.labels[: count or None])
+
+    def parted(self, last: int) -> "tuple[ImageSet, ImageSet]":
+        """All images but the last ones, and the `last` ones, whose split is called "held-out".
+
+        Raises:
+            ValueError: one of the two would be empty.
+        """
+        if not 0 < last < len(self):
+            raise ValueError(f"held_out: got {last}, expected 1 to {len(self) - 1}: {self.name} has {len(self)} images "
+                             f"in its {self.split} split")
+        rest, end = slice(None, -last), slice(-last, None)
+        return (replace(self, images=self.images[rest], labels=self.labels[rest]),
+                replace(self, images=self.images[end], labels=self.labels[end], split="held-out"))
 
     def scaled(self, size: int) -> "ImageSet":
         """The images with sides of `size` pixels, interpolated bilinearly and rounded to bytes.
