@@ -12,7 +12,7 @@ import translution_lib
 
 DOCUMENTS = {"README.md": ROOT / "README.md", "running.md": source("book/front/running")}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
-CONSTRAINTS = (ROOT / "constraints.txt").read_text(encoding="utf8").splitlines()
+CONSTRAINTS = [line for line in (ROOT / "constraints.txt").read_text(encoding="utf8").splitlines() if line[:1] not in ("", "#")]
 
 
 def blocks(document: str, language: str) -> list[str]:
@@ -85,9 +85,9 @@ def test_versions_agree():
 
 
 def test_every_dependency_is_pinned_once():
-    names = [re.split(r"[=<>]", line)[0] for line in CONSTRAINTS if line]
+    names = [re.split(r"[=<>]", line)[0] for line in CONSTRAINTS]
     normal = [name.lower().replace("_", "-") for name in names]
-    assert all(re.fullmatch(r"[\w.\-]+==[\w.!]+", line) for line in CONSTRAINTS if line)
+    assert all(re.fullmatch(r"[\w.\-]+==[\w.!]+", line) for line in CONSTRAINTS)
     assert len(normal) == len(set(normal))
     wanted = PROJECT["dependencies"] + [d for extra in PROJECT["optional-dependencies"].values() for d in extra]
     declared = {re.split(r"[\[=<>]", entry)[0].lower().replace("_", "-") for entry in wanted}

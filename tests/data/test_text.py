@@ -232,7 +232,7 @@ def test_tokens_are_made_once_and_checked_when_read(documents, known, monkeypatc
 def test_damaged_tokens_are_refused(tokeniser, tmp_path, damage):
     path, beside = tmp_path / "x.tokens", tmp_path / "x.tokens.json"
     pack(["to be", "or not"], tokeniser, path, {"about": 1})
-    tokens, note = read_pack(path)
+    tokens, note = read_pack(path, 1 << 16)
     assert note["about"] == 1 and note["documents"] == 2 and note["tokens"] == len(tokens)
     del tokens
     data = path.read_bytes()
@@ -243,7 +243,7 @@ def test_damaged_tokens_are_refused(tokeniser, tmp_path, damage):
         beside.unlink()
     expected = {"cut": "bytes, expected", "byte": "truncated or corrupted", "note": "damaged", "lost": "is missing"}
     with pytest.raises((ValueError, FileNotFoundError), match=expected[damage]):
-        read_pack(path)
+        read_pack(path, 1 << 16)
 
 
 def test_a_killed_pack_leaves_no_tokens(tokeniser, tmp_path):

@@ -7,9 +7,14 @@ import hashlib
 import re
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
+from translution_runs.files import write_atomically
+
 LOCK = "translution.sha256"
+SURROGATES = range(0xD800, 0xE000)
+"""What Python puts in place of the bytes of a file name that is not UTF-8."""
 LINE = re.compile(r"([0-9a-f]{64})  (\S.*)")
 
 
@@ -73,8 +78,23 @@ def keep(folder: Path, name: str, checksum: str) -> None:
         write(folder, name, checksum)
 
 
+def forget(folder: Path, name: str) -> None:
+    """Take back what was recorded of `name`, which has turned out not to be right; a repaired file is then accepted."""
+    lines = [f"{checksum}  {other}\n" for other, checksum in read_lock(folder).items() if other != name]
+    with suppress(OSError):  # where nothing can be written, nothing was recorded either
+        write_atomically(folder / LOCK, lambda partial: partial.write_text("".join(lines), encoding="utf-8"))
+
+
+def refuse_name(where: Path | str) -> None:
+    """Raise a ValueError for a name that does not fit into a line of text."""
+    name = str(where)
+    if name.splitlines() != [name] or any(ord(letter) in SURROGATES for letter in name):
+        raise ValueError(f"{name!r}: a name with a line break, or one that is not UTF-8; rename it")
+
+
 def write(folder: Path, name: str, checksum: str) -> None:
     """Append one line to the lock file; one write, so that two processes do not mix their lines."""
+    refuse_name(name)
     try:
         with open(folder / LOCK, "a", encoding="utf-8") as file:
             file.write(f"{checksum}  {name}\n")

@@ -31,17 +31,18 @@ def find(folder: Path, name: str) -> Path:
     raise FileNotFoundError(f"{name} is missing: put the file {name} or {name}.gz into the folder {folder}")
 
 
-def content(path: Path) -> bytes:
-    """The uncompressed bytes of a file.
+def content(path: Path, limit: int) -> bytes:
+    """The uncompressed bytes of a file, of which at most `limit` are read into memory.
 
     Raises:
-        ValueError: the gzip stream is cut short or damaged.
+        ValueError: it holds more, or the gzip stream is cut short or damaged.
     """
-    data = path.read_bytes()
-    if path.suffix != ".gz":
-        return data
     try:
-        return gzip.decompress(data)
+        with (gzip.open(path) if path.suffix == ".gz" else open(path, "rb")) as stream:
+            data = stream.read(limit + 1)
+        if len(data) > limit:
+            raise ValueError(f"{path}: holds more than {limit:,} bytes, the largest file that is expected here")
+        return data
     except EOFError as error:
         raise ValueError(f"{path}: the gzip file is truncated; copy it again") from error
     except (gzip.BadGzipFile, zlib.error) as error:

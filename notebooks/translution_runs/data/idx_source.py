@@ -22,6 +22,7 @@ class IDXSource:
         files: for each split, the name of the file of images and of the file of labels.
         sha256: for each file, the checksum of its uncompressed content.
         classes: number of classes.
+        most: bytes of the largest file, uncompressed; no more is read.
         packed: for files compressed by gzip, checksums of the compressed content.
     """
 
@@ -29,6 +30,7 @@ class IDXSource:
     files: Mapping[str, tuple[str, str]]
     sha256: Mapping[str, str]
     classes: int = 10
+    most: int = 16 + 60_000 * 28 * 28
     packed: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -73,7 +75,7 @@ def read_source(source: IDXSource, root: str | Path, split: str) -> ImageSet:
         raise ValueError(f"split: got {split!r}, expected one of {sorted(source.files)}")
     names = source.files[split]
     paths = [idx.find(Path(root), name) for name in names]
-    contents = [idx.content(path) for path in paths]
+    contents = [idx.content(path, source.most) for path in paths]
     for data, path, name in zip(contents, paths, names, strict=True):
         refuse_mislabelled(source, data, path, name)
     images, labels = (idx.parse(data, d, path) for data, d, path in zip(contents, (3, 1), paths, strict=True))
@@ -81,6 +83,9 @@ def read_source(source: IDXSource, root: str | Path, split: str) -> ImageSet:
     for path, (name, found) in zip(paths, sha256.items(), strict=True):
         verify(source, path, name, found)
     refuse_inconsistent(source, len(images), labels.tolist(), paths[1])
+    for path, (name, found) in zip(paths, sha256.items(), strict=True):  # last: what was refused is not recorded
+        if not published(source, path, name):
+            checksums.keep(path.parent, path.name, found)
     return ImageSet(images[:, None], labels.long(), source.name, split, sha256)
 
 
@@ -94,15 +99,20 @@ def refuse_mislabelled(source: IDXSource, data: bytes, path: Path, name: str) ->
                 raise ValueError(f"{path}: mislabelled, this is the content of {whose}{other}")
 
 
+def published(source: IDXSource, path: Path, name: str) -> bool:
+    """Whether a checksum of the file's content, or of the compressed file, is known."""
+    return name in source.sha256 or path.name in source.packed
+
+
 def verify(source: IDXSource, path: Path, name: str, found: str) -> None:
-    """Compare a file with what is published: its content, or else the compressed file; record it where nothing is."""
+    """Compare a file with what is published, its content or else the compressed file, or with what was recorded."""
     if name in source.sha256:
         if found != source.sha256[name]:
             raise ValueError(f"{path}: corrupted, the content has the sha256 {found}, expected {source.sha256[name]}")
     elif path.name in source.packed:
         checksums.refuse_other(checksums.digest(path), path.name, source.packed, path)
     else:
-        checksums.keep(path.parent, path.name, found)
+        checksums.refuse_changed(path.parent, path.name, found)
 
 
 def refuse_inconsistent(source: IDXSource, images: int, labels: list[int], where: Path) -> None:

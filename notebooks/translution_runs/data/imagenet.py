@@ -8,10 +8,9 @@ whether it is whole.
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -56,13 +55,16 @@ def imagenet(
     images = from_shards(shards, split, classes) if shards else from_classes(found or where, split, classes)
     if counts is not None and len(images) != counts[split]:
         raise ValueError(f"{where}: {len(images)} {split} pictures, expected {counts[split]}")
-    checksums.keep(where, f"imagenet {split}: names and sizes", images.sha256["files"])
-    return images
+    what = f"imagenet {split}: names and sizes"
+    checksums.keep(where, what, images.sha256["files"])
+    return replace(images, refused=partial(checksums.forget, where, what))
 
 
 def from_classes(where: Path, split: str, classes: int) -> LazyImages:
     """Pictures in one folder for each class."""
     names = sorted(path.name for path in where.iterdir() if path.is_dir())
+    for name in names:
+        checksums.refuse_name(where / name)
     if len(names) != classes:
         raise ValueError(f"{where}: {len(names)} class folders, expected {classes}")
     groups = [pictures_in(where / name) for name in names]
@@ -76,19 +78,22 @@ def from_classes(where: Path, split: str, classes: int) -> LazyImages:
 
 def pictures_in(where: Path) -> list[str]:
     """The names of the pictures in a folder, in order."""
-    return sorted(name for name in os.listdir(where) if name.lower().endswith(ENDINGS))
+    names = sorted(name for name in os.listdir(where) if name.lower().endswith(ENDINGS))
+    for name in names:
+        checksums.refuse_name(where / name)
+    return names
 
 
 def from_shards(paths: list[Path], split: str, classes: int) -> LazyImages:
     """Pictures in parquet files; the group of rows around a picture is kept for the next ones."""
     labels, places = [], []
     for path in paths:
-        labels += parquet.table(path, ["label"]).column("label").to_pylist()
+        part = parquet.table(path, ["label"])
+        parquet.refuse_types(part, path, {"label": parquet.LABELS})
+        parquet.refuse_labels(own := part.column("label").to_pylist(), classes, str(path))
+        labels += own
         for group, rows in enumerate(parquet.groups(path)):
             places += [(path, group, row) for row in range(rows)]
-    if min(labels, default=0) < 0 or max(labels, default=0) >= classes:
-        raise ValueError(f"{paths[0].parent}: labels from {min(labels)} to {max(labels)}, expected 0 to {classes - 1}")
-
     names = [f"{path.name} {path.stat().st_size}\n" for path in paths]
     return LazyImages(Rows(places), torch.tensor(labels, dtype=torch.int64), classes, "imagenet", split,
                       {"files": hashlib.sha256("".join(names).encode()).hexdigest()})
@@ -103,10 +108,10 @@ class Rows:
     def __call__(self, number: int) -> tuple[bytes, str]:
         """The encoded picture, and where it lies."""
         path, group, row = self.places[number]
-        return rows_of(path, group)[row]["bytes"], f"{path}, picture {number}"
+        return rows_of(path, group)[row], f"{path}, picture {number}"
 
 
 @lru_cache(maxsize=64)
-def rows_of(path: Path, group: int) -> list[Any]:
-    """The pictures of one group of rows."""
+def rows_of(path: Path, group: int) -> list[bytes]:
+    """The encoded pictures of one group of rows."""
     return parquet.group(path, group, "image")

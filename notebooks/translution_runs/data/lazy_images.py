@@ -34,6 +34,7 @@ class LazyImages:
         split: "train" or "validation".
         sha256: "files" and the checksum of the list of files with their sizes.
         size: height and width that pictures are cut and scaled to.
+        refused: called when a picture turns out not to be whole, so that nothing recorded stands in a repair's way.
     """
 
     read: Callable[[int], tuple[bytes, str]]
@@ -43,6 +44,7 @@ class LazyImages:
     split: str
     sha256: Mapping[str, str]
     size: int = SIZE
+    refused: Callable[[], object] = bool
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -71,10 +73,12 @@ class LazyImages:
 
     def _view(self, number: int, seed: int | None) -> UInt8[Tensor, "3 h w"]:
         data, name = self.read(number)
-        if seed is None:
-            return resized(data, self.size, central_box, name)
-        view, mirrored = random_view(seed)
-        picture = resized(data, self.size, view, name)
+        view, mirrored = (central_box, False) if seed is None else random_view(seed)
+        try:
+            picture = resized(data, self.size, view, name)
+        except ValueError:
+            self.refused()
+            raise
         return picture.flip(-1) if mirrored else picture
 
     def pixels(self, index: Int64[Tensor, " b"]) -> Float32[Tensor, "b 3 h w"]:

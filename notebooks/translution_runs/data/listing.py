@@ -1,6 +1,7 @@
 """A list of a million files in little memory, read by number."""
 
 import hashlib
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,9 +38,17 @@ class Files:
 
 
 def checksum(files: Files) -> str:
-    """The sha256 of the files' names and sizes, one a line."""
+    """The sha256 of the files' names and sizes, one a line.
+
+    Raises:
+        ValueError: an empty file, or something that is no file, such as a pipe.
+    """
     digest = hashlib.sha256()
     for number in range(len(files)):
         path = files.path(number)
-        digest.update(f"{path.relative_to(files.start).as_posix()} {path.stat().st_size}\n".encode())
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode) or not found.st_size:
+            raise ValueError(f"{path}: {'an empty file' if stat.S_ISREG(found.st_mode) else 'not a file'}, expected a "
+                             "picture; copy it again, or remove it")
+        digest.update(f"{path.relative_to(files.start).as_posix()} {found.st_size}\n".encode())
     return digest.hexdigest()

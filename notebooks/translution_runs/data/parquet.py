@@ -4,7 +4,7 @@ A column of pictures is a struct with the fields `bytes` (PNG or JPEG) and `path
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from translution_runs.data.pictures import decode_all, is_jpeg
 from translution_runs.data.sources import ImageSource, refuse_split
 
 SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.parquet")
+LABELS, PICTURES, TEXTS = "whole numbers", "structs with the bytes of a picture in `bytes`", "strings"
+"""What a column may hold, in words."""
 
 
 def find(folder: Path, split: str) -> list[Path]:
@@ -46,6 +48,8 @@ def refuse_incomplete(paths: list[Path]) -> None:
 def verify(source: ImageSource, path: Path) -> str:
     """The file's sha256, compared with the known ones and with what was recorded when the file was met first.
 
+    A file of a known name may have another content (Hugging Face's own, as PNG); `refuse_damaged` sees to the rest.
+
     Raises:
         ValueError: the content of another known file, or changed since it was recorded.
     """
@@ -70,13 +74,45 @@ def read(source: ImageSource, paths: list[Path], split: str) -> ImageSet:
     encoded, labels = [], []
     for path in paths:
         part = table(path, [source.image, source.label])
+        refuse_types(part, path, {source.image: PICTURES, source.label: LABELS})
         encoded += pictures(part.column(source.image).to_pylist())
         labels += part.column(source.label).to_pylist()
+    refuse_damaged(source, sha256, encoded, paths[0].parent)
     images = image_set(source, encoded, labels, split, sha256, str(paths[0]))
     for path in paths:  # last: a file that was refused is not taken for the right one
         if source.sha256.get(path.name) != sha256[path.name]:
             checksums.keep(path.parent, path.name, sha256[path.name])
     return images
+
+
+def refuse_damaged(source: ImageSource, sha256: Mapping[str, str], encoded: list[bytes], where: Path) -> None:
+    """Raise a ValueError for JPEG pictures in a file whose JPEG form has a known checksum, and not this one."""
+    if any(map(is_jpeg, encoded)):
+        for name in sha256.keys() & source.sha256.keys():
+            checksums.refuse_other(sha256[name], name, source.sha256, where / name)
+
+
+def refuse_types(part: Any, path: Path, expected: Mapping[str, str]) -> None:
+    """Raise a ValueError that names file and column unless every column of a table has the type that is expected."""
+    from pyarrow import types
+
+    def is_picture(kind: Any) -> bool:
+        fields = {field.name: field.type for field in kind} if types.is_struct(kind) else {}
+        return "bytes" in fields and (types.is_binary(fields["bytes"]) or types.is_large_binary(fields["bytes"]))
+
+    checks = {LABELS: types.is_integer, PICTURES: is_picture,
+              TEXTS: lambda kind: types.is_string(kind) or types.is_large_string(kind)}
+    for column, what in expected.items():
+        kind = part.schema.field(column).type
+        if not checks[what](kind):
+            raise ValueError(f"{path}: the column {column!r} has the type {kind}, expected {what}")
+
+
+def refuse_labels(labels: Sequence[int | None], classes: int, where: str) -> None:
+    """Raise a ValueError that names the first label that is missing or out of range."""
+    wrong = [label for label in labels if label is None or not 0 <= label < classes]
+    if wrong:
+        raise ValueError(f"{where}: the label {wrong[0]}, expected 0 to {classes - 1}")
 
 
 def table(path: Path, columns: list[str]) -> Any:
@@ -100,11 +136,12 @@ def groups(path: Path) -> list[int]:
         return [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
 
 
-def group(path: Path, number: int, column: str) -> list[Any]:
-    """One column of one group of rows."""
+def group(path: Path, number: int, column: str) -> list[bytes]:
+    """The encoded pictures of one column in one group of rows."""
     with opened(path) as file:
-        rows: list[Any] = file.read_row_group(number, [column]).column(column).to_pylist()
-        return rows
+        part = file.read_row_group(number, [column])
+        refuse_types(part, path, {column: PICTURES})
+        return pictures(part.column(column).to_pylist())
 
 
 @contextmanager
@@ -134,9 +171,7 @@ def image_set(
     if len(encoded) != source.counts[split]:
         raise ValueError(f"{where}: {len(encoded)} images, expected the {source.counts[split]} of {source.name}'s "
                          f"{split} split")
-    wrong = [label for label in labels if label is None or not 0 <= label < source.classes]
-    if wrong:
-        raise ValueError(f"{where}: the label {wrong[0]}, expected 0 to {source.classes - 1}")
+    refuse_labels(labels, source.classes, where)
     name = f"{source.name}, re-encoded as JPEG" if any(map(is_jpeg, encoded)) else source.name
     pixels = decode_all(encoded, source.channels, source.size, where)
     return ImageSet(pixels, torch.tensor(labels), name, split, sha256)

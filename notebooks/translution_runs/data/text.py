@@ -67,7 +67,7 @@ def load_text(
     if source != "folder":
         raise ValueError(f"source: got {source!r}, expected 'folder' for {name}")
     parts, sha256 = read_parts(name, root, split, every=kind == "characters")
-    tokeniser: Tokeniser = Characters(parts.values()) if kind == "characters" else BytePairs(vocabulary)
+    tokeniser: Tokeniser = Characters(parts.values(), name) if kind == "characters" else BytePairs(vocabulary)
     tokens = tokeniser.encode(parts[split])
     return TokenSet(tokens, tokeniser.size, name, split, sha256 | tokeniser.sha256)
 
@@ -79,7 +79,7 @@ def tokeniser_of(name: str, split: str, root: str | Path = "", kind: str = "char
         raise ValueError(f"kind: got {kind!r}, expected one of {KINDS}")
     if kind == "byte-pairs":
         return BytePairs(vocabulary)
-    return Characters(read_parts(name, root, split, every=True)[0].values())
+    return Characters(read_parts(name, root, split, every=True)[0].values(), name)
 
 
 def read_parts(
@@ -101,6 +101,9 @@ def read_parts(
     paths = paths if every else {needed: paths[needed]}
     sha256 = {path.name: verify(source, part, path) for part, path in paths.items()}
     texts = {part: decode(path) for part, path in paths.items()}
+    for part, path in paths.items():  # last: what was refused is not recorded
+        if part not in source.sha256:
+            checksums.keep(path.parent, path.name, sha256[path.name])
     return (halves(texts[""]) if "" in texts else texts), sha256
 
 
@@ -111,14 +114,14 @@ def checked(split: str) -> dict[str, str]:
 
 
 def verify(source: TextSource, part: str, path: Path) -> str:
-    """A file's sha256, compared with the known one, or recorded when the file is met first."""
+    """A file's sha256, compared with the known one, or with what was recorded when the file was met first."""
     found = checksums.digest(path)
     if part in source.sha256:
         checksums.refuse_other(found, part, source.sha256, path)
     elif found in source.sha256.values():
         raise ValueError(f"{path}: mislabelled, this is the content of another split of {source.name}")
     else:
-        checksums.keep(path.parent, path.name, found)
+        checksums.refuse_changed(path.parent, path.name, found)
     return found
 
 
@@ -128,8 +131,10 @@ def split_file(path: Path, split: str) -> tuple[dict[str, str], dict[str, str]]:
         raise FileNotFoundError(f"name: got {str(path)!r}, expected one of {', '.join(TEXTS)}, openwebtext, or a file")
     refuse_split(split, {"train": 0, "validation": 0})
     found = checksums.digest(path)
-    checksums.keep(path.parent, path.name, found)
-    return halves(decode(path)), {path.name: found}
+    checksums.refuse_changed(path.parent, path.name, found)
+    text = decode(path)
+    checksums.keep(path.parent, path.name, found)  # last: what was refused is not recorded
+    return halves(text), {path.name: found}
 
 
 def decode(path: Path) -> str:
@@ -163,7 +168,7 @@ def documents_to_tokens(split: str, root: str | Path, kind: str, vocabulary: str
     if not path.exists():
         documents = from_files(where) if source == "folder" else from_huggingface(where)
         pack((text for text in documents if in_validation(text) == (split == "validation")), tokeniser, path, about)
-    tokens, note = read_pack(path)
+    tokens, note = read_pack(path, tokeniser.size)
     for what, value in about.items():
         if note.get(what) != value:
             raise ValueError(f"{path}: made from other {what}; remove it to make it again")
@@ -186,7 +191,9 @@ def from_files(where: Path) -> Iterator[str]:
 
 def rows(path: Path) -> Iterable[str]:
     """The column `text` of a parquet file."""
-    texts: list[str] = parquet.table(path, ["text"]).column("text").to_pylist()
+    part = parquet.table(path, ["text"])
+    parquet.refuse_types(part, path, {"text": parquet.TEXTS})
+    texts: list[str] = part.column("text").to_pylist()
     if None in texts:
         raise ValueError(f"{path}: {sum(text is None for text in texts)} of {len(texts)} rows have no text")
     return texts

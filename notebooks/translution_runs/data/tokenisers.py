@@ -20,6 +20,7 @@ GPT2 = {
     "merges": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
 }
 END = "<|endoftext|>"
+MOST = 1 << 16  # different tokens, which are kept in two bytes
 
 
 class Characters:
@@ -35,9 +36,12 @@ class Characters:
     name: str = "characters"
     end: int | None = None
 
-    def __init__(self, texts: Iterable[str]) -> None:
+    def __init__(self, texts: Iterable[str], where: str = "text") -> None:
         self.alphabet = "".join(sorted(set().union(*texts)))
         self.size = len(self.alphabet)
+        if self.size > MOST:
+            raise ValueError(f"{where}: {self.size:,} different characters, expected at most {MOST:,}, the numbers "
+                             "of 16 bits")
         self.sha256 = {"alphabet": hashlib.sha256(self.alphabet.encode()).hexdigest()}
         self._numbers = {character: number for number, character in enumerate(self.alphabet)}
 

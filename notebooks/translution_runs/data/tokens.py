@@ -5,7 +5,6 @@ Chapter "Language models".
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +19,9 @@ from translution_runs.data import checksums
 from translution_runs.data.counts import refuse_count
 from translution_runs.data.residence import worth_moving
 from translution_runs.data.tokenisers import Tokeniser
+from translution_runs.files import write_atomically, write_json
+
+PART = 1 << 24  # tokens of a file that are looked at together
 
 
 @dataclass(frozen=True)
@@ -124,25 +126,29 @@ def pack(documents: Iterable[str], tokeniser: Tokeniser, path: Path, about: Mapp
 
     The file appears whole or not at all, and beside it `<path>.json` with its checksum and `about`.
     """
-    partial, digest, count, written = path.with_name(f"{path.name}.{os.getpid()}.partial"), hashlib.sha256(), 0, 0
+    digest, count, written = hashlib.sha256(), 0, 0
     end = b"" if tokeniser.end is None else np.array([tokeniser.end], "<u2").tobytes()
-    with open(partial, "wb") as file:
-        for document in documents:
-            data = tokeniser.encode(document).astype("<u2").tobytes() + end
-            digest.update(data)
-            count, written = count + len(data) // 2, written + 1
-            file.write(data)
-    note = {**about, "documents": written, "tokens": count, "sha256": digest.hexdigest()}
-    path.with_name(path.name + ".json").write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+
+    def write(partial: Path) -> None:
+        nonlocal count, written
+        with open(partial, "wb") as file:
+            for document in documents:
+                data = tokeniser.encode(document).astype("<u2").tobytes() + end
+                digest.update(data)
+                count, written = count + len(data) // 2, written + 1
+                file.write(data)
+        note = {**about, "documents": written, "tokens": count, "sha256": digest.hexdigest()}
+        write_json(path.with_name(path.name + ".json"), note)
+
+    write_atomically(path, write)
 
 
-def read_pack(path: Path) -> tuple[UInt16[np.ndarray, " n"], dict[str, Any]]:
+def read_pack(path: Path, vocabulary: int) -> tuple[UInt16[np.ndarray, " n"], dict[str, Any]]:
     """Tokens written by `pack`, left on the disk, and what stands beside them.
 
     Raises:
         FileNotFoundError: one of the two files is missing.
-        ValueError: truncated, corrupted, or not what `pack` writes.
+        ValueError: truncated, corrupted, not what `pack` writes, or a token that is not below `vocabulary`.
     """
     beside = path.with_name(path.name + ".json")
     for needed in (path, beside):
@@ -151,10 +157,13 @@ def read_pack(path: Path) -> tuple[UInt16[np.ndarray, " n"], dict[str, Any]]:
     try:
         note = json.loads(beside.read_text(encoding="utf-8"))
         count, expected = int(note["tokens"]), str(note["sha256"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"{beside}: damaged ({error}); remove it and {path.name} to make them again") from None
     if path.stat().st_size != 2 * count:
         raise ValueError(f"{path}: {path.stat().st_size} bytes, expected {2 * count}; remove it to make it again")
     checksums.refuse_other(checksums.digest(path), path.name, {path.name: expected}, path)
     tokens = np.memmap(path, "<u2", mode="r") if count else np.zeros(0, "<u2")
+    largest = max((int(tokens[start:start + PART].max()) for start in range(0, count, PART)), default=0)
+    if largest >= vocabulary:
+        raise ValueError(f"{path}: the token {largest}, expected 0 to {vocabulary - 1}; remove it to make it again")
     return tokens, note
