@@ -12,7 +12,8 @@ import translution_lib
 
 DOCUMENTS = {"README.md": ROOT / "README.md", "running.md": source("book/front/running")}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
-CONSTRAINTS = [line for line in (ROOT / "constraints.txt").read_text(encoding="utf8").splitlines() if line[:1] not in ("", "#")]
+LINES = (ROOT / "constraints.txt").read_text(encoding="utf8").splitlines()
+CONSTRAINTS = [line for line in LINES if line[:1] not in ("", "#")]
 
 
 def blocks(document: str, language: str) -> list[str]:
