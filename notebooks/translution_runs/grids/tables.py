@@ -2,15 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from math import log, sqrt
 from pathlib import Path
+from statistics import fmean
 
+import numpy as np
+
+from translution_runs.evaluation import unpack
 from translution_runs.grids.grid import Grid, Row
 from translution_runs.grids.status import status
+from translution_runs.image_classification import SHAPES
 from translution_runs.kinds import TEXTS
 from translution_runs.printed import Cell
-from translution_runs.records import Record
+from translution_runs.records import Evaluation, Record
 from translution_runs.tables import Table, provenance
-from translution_runs.verdicts import MISSING, Estimate
+from translution_runs.verdicts import MISSING, TRAINED, Effect, Estimate, Sample
 
 CANNOT, NOT_RUN = "cannot", "not run here"
 MINUS = "−"
@@ -71,6 +78,41 @@ class Result:
         """Mean and standard deviation over the seeds, in per cent for accuracies; None without values."""
         return Estimate.of(self.values)
 
+    @cached_property
+    def effect(self) -> Effect | None:
+        """What verdicts are made of: points of accuracy, or bits a token, with the test set's error; None without."""
+        sample = self.points if self.unit else self.bits
+        return None if sample is None else Effect(((1.0, sample),))
+
+    @property
+    def points(self) -> Sample | None:
+        """Accuracies in per cent, with the outcomes of the test images where every record keeps them."""
+        if not self.records or not self.placement:
+            return None
+        found = [record.evaluations[self.placement] for record in self.records]
+        names = tuple(record.name for record in self.records)
+        tests = {record.data["test"].model_dump_json() for record in self.records}
+        values = tuple(100 * one.accuracy for one in found)
+        if len(tests) == 1 and all(one.outcomes for one in found):
+            right = np.stack([unpack(one.outcomes, one.n).numpy() for one in found])
+            return Sample(values, runs=names, shares=100 * right.mean(0), test=min(tests), trained=self.trained)
+        return Sample(values, runs=names, test_error=binomial_error(found), trained=self.trained)
+
+    @property
+    def trained(self) -> bool:
+        """Whether every run of images ended with more of its training images right than guesses would be, by far."""
+        return all(record.curve[-1].accuracy >= TRAINED / classes(record) for record in self.records if record.curve)
+
+    @property
+    def bits(self) -> Sample | None:
+        """Losses in bits a token; the error is that of one text, as if two models erred independently on it."""
+        name = self.placement or ""
+        found = [(record.name, record.texts[name]) for record in self.records if name in record.texts]
+        if not found:
+            return None
+        values, errors = (tuple(getattr(one, part) / log(2) for _, one in found) for part in ("loss", "error"))
+        return Sample(values, "bits", tuple(run for run, _ in found), fmean(errors))
+
     @property
     def mean(self) -> float | None:
         """Over the seeds, in per cent for accuracies; None without values."""
@@ -90,6 +132,21 @@ class Result:
         if self.estimate is not None:
             return str(self.estimate)
         return MISSING if self.placement else NOT_RUN
+
+
+def classes(record: Record) -> int:
+    """Of the images of a run."""
+    return int(record.parameters.get("data_classes") or SHAPES[record.parameters["data"]][2])
+
+
+def binomial_error(found: Sequence[Evaluation]) -> float:
+    """Standard error in points for the choice of the images, as if all runs erred on the same ones.
+
+    One image more that is right and one that is wrong keep it above zero.
+    """
+    n = min(one.n for one in found)
+    share = (n * fmean(one.accuracy for one in found) + 1) / (n + 2)
+    return 100 * sqrt(share * (1 - share) / n)
 
 
 def results(grid: Grid, store: str | Path) -> list[Result]:

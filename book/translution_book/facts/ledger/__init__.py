@@ -14,11 +14,11 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from translution_book.facts.ledger.claims import CLAIMS_FILE, Claim, claim_row, read_claims
+from translution_book.facts.ledger.claims import CLAIMS_FILE, Claim, claim_rows, read_claims
 from translution_book.facts.ledger.numbers import PRINTED_PAPERS, number_rows
 from translution_book.facts.ledger.row import KINDS, PAPERS, SIDES, STATUSES, Row, Ruling
 from translution_book.facts.ledger.rules import LEAST_SEEDS, LEVEL, compatible, interval, reach, rounds_to
-from translution_book.facts.ledger.runs import DECIDING, SMALLER, Comparison, Difference, Runs
+from translution_book.facts.ledger.runs import DECIDING, SMALLER, Comparison, Difference, Judged, Runs
 
 
 def read_ledger(store: str | Path, grids: str | Path, claims: str | Path = CLAIMS_FILE) -> list[Row]:
@@ -38,7 +38,7 @@ def read_ledger(store: str | Path, grids: str | Path, claims: str | Path = CLAIM
         if not folder.is_dir():
             raise FileNotFoundError(f"{str(folder)!r} is not a folder")
     runs = Runs(Path(grids), Path(store))
-    rows = [*(claim_row(claim, runs) for claim in read_claims(claims)), *number_rows(runs)]
+    rows = [*claim_rows(read_claims(claims), runs), *number_rows(runs)]
     twice = [name for name, count in Counter(row.id for row in rows).items() if count > 1]
     if twice:
         raise ValueError(f"{Path(claims).name}: id must be given once, got {', '.join(twice)} twice")
@@ -58,5 +58,5 @@ def tally(rows: Iterable[Row], by: str = "paper") -> dict[str, dict[str, int]]:
 
 
 __all__ = ["CLAIMS_FILE", "DECIDING", "KINDS", "LEAST_SEEDS", "LEVEL", "PAPERS", "PRINTED_PAPERS", "SIDES", "SMALLER",
-           "STATUSES", "Claim", "Comparison", "Difference", "Row", "Ruling", "Runs", "compatible", "interval", "reach",
-           "read_claims", "read_ledger", "rounds_to", "tally"]
+           "STATUSES", "Claim", "Comparison", "Difference", "Judged", "Row", "Ruling", "Runs", "compatible", "interval",
+           "reach", "read_claims", "read_ledger", "rounds_to", "tally"]

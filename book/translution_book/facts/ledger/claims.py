@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from translution_book.facts.ledger.checks import CHECKS, looks_for
 from translution_book.facts.ledger.printed import STATEMENTS, says
 from translution_book.facts.ledger.row import COMPUTED, KINDS, PAPERS, Row, Ruling, holding
-from translution_book.facts.ledger.runs import Comparison, Runs
+from translution_book.facts.ledger.runs import Comparison, Judged, Runs
 
 CLAIMS_FILE = Path(__file__).parents[1] / "claims.yaml"
 DECIDERS = ("check", "printed", "runs", "awaits", "beyond")
@@ -31,6 +31,7 @@ class Claim(BaseModel):
         labels: of the book.
         chapter: a title of the book.
         note: what is true instead, or in addition.
+        reading: which of two readings of one sentence this is; the id ends with it.
         check: name of a check.
         printed: name of a statement about a table.
         runs: differences between results.
@@ -46,6 +47,7 @@ class Claim(BaseModel):
     labels: tuple[str, ...] = ()
     chapter: str = ""
     note: str = ""
+    reading: str = ""
     check: str | None = None
     printed: str | None = None
     runs: Comparison | None = None
@@ -77,6 +79,8 @@ class Claim(BaseModel):
         given = [name for name in DECIDERS if getattr(self, name)]
         if len(given) != 1 and given != ["printed", "runs"]:
             raise ValueError(f"one of {', '.join(DECIDERS)} must decide, or printed with runs, got {given or 'none'}")
+        if self.reading and not self.id.endswith(f"-{self.reading}"):
+            raise ValueError(f"reading must be the end of the id, got {self.reading!r}")
         return self
 
 
@@ -116,21 +120,36 @@ def _entry(file: str, number: int, entry: object) -> Claim:
         raise ValueError("\n".join([f"{file}: claim {who} is refused", *lines])) from None
 
 
-def claim_row(claim: Claim, runs: Runs) -> Row:
-    """Return the row of an entry.
+def claim_rows(claims: Iterable[Claim], runs: Runs) -> list[Row]:
+    """Return the rows of all entries; what runs say is corrected for the number of sentences that ask them.
 
     Raises:
         ValueError: a grid, row or column that does not exist.
     """
-    try:
-        ruling = rule(claim, runs)
-    except ValueError as error:
-        raise ValueError(f"claim {claim.id!r}: {error}") from None
-    paper = claim.id.partition("-")[0]
-    return Row(claim.id, paper, claim.place, claim.claim, claim.kind, ruling, claim.labels, claim.chapter, claim.note)
+    claims = list(claims)
+    for claim in claims:
+        if claim.runs:
+            try:
+                runs.check(claim.runs)
+            except ValueError as error:
+                raise ValueError(f"claim {claim.id!r}: {error}") from None
+    judged = runs.judge({claim.id: claim.runs for claim in claims if claim.runs and not denied(claim)})
+    return [Row(claim.id, claim.id.partition("-")[0], claim.place, claim.claim, claim.kind,
+                rule(claim, judged.get(claim.id)), claim.labels, claim.chapter, claim.note, claim.reading)
+            for claim in claims]
 
 
-def rule(claim: Claim, runs: Runs) -> Ruling:
+def claim_row(claim: Claim, runs: Runs) -> Row:
+    """Return the row of an entry on its own."""
+    return claim_rows([claim], runs)[0]
+
+
+def denied(claim: Claim) -> bool:
+    """Whether a sentence is denied by the table that it speaks of: no run can mend it."""
+    return claim.printed is not None and not STATEMENTS[claim.printed]()
+
+
+def rule(claim: Claim, judged: Judged | None) -> Ruling:
     """Decide about one entry."""
     if claim.beyond:
         return Ruling("cannot be run here", "nothing to run", claim.beyond)
@@ -140,26 +159,15 @@ def rule(claim: Claim, runs: Runs) -> Ruling:
         return Ruling(status, f"check {claim.check}", f"{holds}: {looks_for(claim.check)}")
     if claim.awaits:
         return Ruling("not yet run", "no grid", claim.awaits)
-    if claim.runs:
-        runs.check(claim.runs)
-    if claim.printed and not STATEMENTS[claim.printed]():
+    if claim.printed and denied(claim):
         return Ruling("contradicted", "its own table", f"False: {says(claim.printed)}")
-    return _open(claim, runs)
-
-
-def _open(claim: Claim, runs: Runs) -> Ruling:
-    """What the records decide about a claim that its own table does not deny."""
-    own = f"Its own table agrees. {says(claim.printed)}" if claim.printed else ""
     if claim.printed and claim.kind in COMPUTED:
         return Ruling(holding(claim.kind), "its own table", f"True: {says(claim.printed)}")
-    if claim.runs is None:
+    own = f"Its own table agrees. {says(claim.printed)}" if claim.printed else ""
+    if judged is None:
         return Ruling("not yet run", "no runs that decide", own)
-    decided = runs.compared(claim.runs)
-    if decided is not None:
-        return decided._replace(remark=own)
-    remark, records = runs.remark(claim.runs)
-    return Ruling("not yet run", f"no records of {claim.runs.grid} that decide",
-                  " ".join(part for part in (own, f"{remark}." if remark else "") if part), records)
+    ruling = judged.ruling
+    return ruling._replace(remark=" ".join(filter(None, (ruling.remark and f"{ruling.remark}.", own))))
 
 
-__all__ = ["CLAIMS_FILE", "Claim", "claim_row", "read_claims", "rule"]
+__all__ = ["CLAIMS_FILE", "Claim", "claim_row", "claim_rows", "read_claims", "rule"]

@@ -7,17 +7,23 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 STATUSES = {
-    "reproduced": "run here, and the claim holds: an identity on random numbers in double precision, or records",
+    "reproduced": "run here, and the claim holds: an identity on random numbers in double precision, or records of "
+                  "networks of the source's own size",
     "recomputed": "computed here by a formula, and the printed number comes out, to its last digit",
     "contradicted": "run, computed or read off the source's own table here, and the claim does not hold",
-    "not yet run": "the library can run it; the records that would decide are not there, or do not decide",
+    "runs do not decide": "networks of the source's own size were run, and the rule leaves the claim open",
+    "small runs agree": "smaller networks were run, and by the rule the claim holds for them",
+    "small runs disagree": "smaller networks were run, and by the rule the claim does not hold for them",
+    "small runs do not decide": "smaller networks were run, and the rule leaves the claim open",
+    "not yet run": "the library can run it, and the records are not there",
     "cannot be run here": "the library has nothing to run: a network that it lacks, a report on a program or a machine",
 }
 """Every status and what it means."""
 
 SIDES = {
     "holds": ("reproduced", "recomputed"), "does not hold": ("contradicted",),
-    "open": ("not yet run", "cannot be run here"),
+    "open": ("runs do not decide", "small runs agree", "small runs disagree", "small runs do not decide",
+             "not yet run", "cannot be run here"),
 }
 """The three answers of the chapter "Verdict", and the statuses of each."""
 
@@ -77,6 +83,7 @@ class Row:
         labels: theorems, equations and errata of the book that have the argument.
         chapter: title of the chapter about it, or "".
         note: what is true instead, or in addition.
+        reading: which of two readings of one sentence this is, or "".
     """
 
     id: str
@@ -88,6 +95,7 @@ class Row:
     labels: tuple[str, ...] = ()
     chapter: str = ""
     note: str = ""
+    reading: str = ""
 
     def __post_init__(self) -> None:
         """Refuse a row that no filter of the ledger would find."""
@@ -95,6 +103,11 @@ class Row:
                                    ("paper", self.paper, PAPERS)):
             if value not in known:
                 raise ValueError(f"claim {self.id!r}: {name} must be one of {', '.join(known)}, got {value!r}")
+
+    @property
+    def sentence(self) -> str:
+        """The id without its reading: rows of one sentence of a source share it."""
+        return self.id.removesuffix(f"-{self.reading}") if self.reading else self.id
 
     @property
     def status(self) -> str:

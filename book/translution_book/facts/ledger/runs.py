@@ -1,51 +1,67 @@
 """What run records say: the printed numbers that they repeat, and comparisons of rows and columns of a grid.
 
-Only records of the profile ``DECIDING``, the sources' own setting, decide; those of a smaller profile make a remark.
+A printed number is decided by records of the profile ``DECIDING``, the sources' own setting. A sentence about what
+training gives is put to the one rule of ``translution_runs.verdicts``, over all sentences at once. Networks of the
+source's own size decide about it; smaller ones agree, disagree or do not decide.
 """
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import hypot
 from pathlib import Path
-from statistics import mean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from translution_runs import read_records, verdicts
-from translution_runs.grids import GridFile, Result, grid_files, read_file, read_grid, results, store_of
-from translution_runs.kinds import KINDS
+from translution_runs.building import arguments
+from translution_runs.grids import Grid, GridFile, Result, grid_files, read_file, read_grid, results, store_of
+from translution_runs.kinds import KINDS, AnyConfig
+from translution_runs.language_modelling import LanguageModellingConfig
 from translution_runs.printed import Cell
-from translution_runs.verdicts import Estimate
+from translution_runs.verdicts import SMALLEST, WAITING, Effect, Part, Verdict
 
 from translution_book.facts.ledger.row import Ruling
 from translution_book.facts.ledger.rules import LEAST_SEEDS, compatible, interval
 
 DECIDING, SMALLER = "paper", "cpu"
 Place = tuple[str, ...]
+STATUS = {verdicts.HOLDS: "reproduced", verdicts.WAITING: "not yet run"}
+"""The status of a row by the word of its verdict, where it is another word."""
 
 
 class Difference(BaseModel):
-    """The sum of some results minus the sum of others lies above a number of points, or of units of perplexity.
+    """The sum of some results minus the sum of others lies above a number of points, or of bits a token of text.
 
     Attributes:
-        plus: results by row and column, or by grid, row and column; one that is named twice counts twice.
+        plus: results by row and column, or by grid, row and column; one that is named twice counts twice. Of texts the
+            number is the loss, so that what is to be lower is subtracted.
         minus: likewise.
-        over: the number of points.
+        over: the number; None asks for the smallest effect of interest above zero.
+        no_less: the sum lies above minus the smallest effect of interest: nothing is lost that matters.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     plus: tuple[Place, ...] = Field(min_length=1)
     minus: tuple[Place, ...] = ()
-    over: float = 0.0
+    over: float | None = None
+    no_less: bool = False
 
     @model_validator(mode="after")
     def _places(self) -> "Difference":
         wrong = [place for place in (*self.plus, *self.minus) if len(place) not in (2, 3)]
         if wrong:
             raise ValueError(f"a result is named by row and column, or by grid, row and column, got {list(wrong[0])}")
+        if self.no_less and self.over is not None:
+            raise ValueError(f"over is not given beside no_less, got {self.over}")
         return self
+
+    @property
+    def name(self) -> str:
+        """The results, as a difference in words."""
+        sides = [" + ".join(f"{f} × {p}" if f > 1 else p for p, f in Counter(map(", ".join, side)).items())
+                 for side in (self.plus, self.minus)]
+        return " − ".join(f"({side})" if " + " in side and all(sides) else side for side in sides if side)
 
 
 class Comparison(BaseModel):
@@ -54,11 +70,36 @@ class Comparison(BaseModel):
     Attributes:
         grid: a file of ``notebooks/grids``.
         all: the differences.
+        level: whether the claim is about a level, which a small network can confirm and not deny.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     grid: str
     all: tuple[Difference, ...] = Field(min_length=1)
+    level: bool = False
+
+
+class Judged(NamedTuple):
+    """The verdict on a comparison.
+
+    Attributes:
+        verdict: with its numbers.
+        profile: of the runs.
+        records: names of those that were read.
+    """
+
+    verdict: Verdict
+    profile: str
+    records: tuple[str, ...]
+
+    @property
+    def ruling(self) -> Ruling:
+        """As a row of the ledger has it."""
+        word = self.verdict.word
+        grid = self.profile
+        if word == WAITING:
+            return Ruling("not yet run", f"no records of {grid}", "", self.records)
+        return Ruling(STATUS.get(word, word), f"runs of {grid}", self.verdict.said, self.records)
 
 
 @dataclass(frozen=True)
@@ -73,6 +114,7 @@ class Runs:
     grids: Path
     store: Path
     _read: dict[tuple[str, str], dict[tuple[str, str], Result]] = field(default_factory=dict, repr=False)
+    _made: dict[tuple[str, str], Grid] = field(default_factory=dict, repr=False)
 
     @cached_property
     def known(self) -> Mapping[str, GridFile]:
@@ -105,10 +147,16 @@ class Runs:
         if not self.possible(grid, profile):
             return {}
         if (grid, profile) not in self._read:
-            made = read_grid(grid, profile, folder=self.grids)
+            made = self.made(grid, profile)
             found = results(made, store_of(made, self.store))
             self._read[grid, profile] = {(one.row, one.column): one for one in found}
         return self._read[grid, profile]
+
+    def made(self, grid: str, profile: str) -> Grid:
+        """A grid in a profile, made once."""
+        if (grid, profile) not in self._made:
+            self._made[grid, profile] = read_grid(grid, profile, folder=self.grids)
+        return self._made[grid, profile]
 
     def check(self, comparison: Comparison) -> None:
         """Raise a ValueError for a grid, row or column that does not exist."""
@@ -122,42 +170,62 @@ class Runs:
                     if name not in names:
                         raise ValueError(f"{what} of {grid} must be one of {', '.join(names)}, got {name!r}")
 
-    def compared(self, comparison: Comparison) -> Ruling | None:
-        """What decides about a claim; None where the deciding records are not all there or leave it open."""
-        verdict, records = self.verdict(comparison, DECIDING)
-        by = f"runs of {comparison.grid}, profile {DECIDING}"
-        if verdict == verdicts.HOLDS:
-            return Ruling("reproduced", by, "", records)
-        if verdict == verdicts.CONTRADICTED:
-            return Ruling("contradicted", by, "", records)
-        return None
+    def judge(self, comparisons: Mapping[str, Comparison]) -> dict[str, Judged]:
+        """The verdicts on several comparisons, corrected for their number; by their keys.
 
-    def remark(self, comparison: Comparison) -> tuple[str, tuple[str, ...]]:
-        """What is to be said where nothing decides, and the records that were read."""
-        deciding, ours = self.verdict(comparison, DECIDING)
-        if deciding == verdicts.OPEN:
-            return f"Profile {DECIDING}: not decided by {LEAST_SEEDS} seeds or more; run more seeds", ours
-        small, read = self.verdict(comparison, SMALLER)
-        words = {verdicts.HOLDS: "agrees", verdicts.CONTRADICTED: "disagrees", verdicts.OPEN: "does not decide"}
-        return (f"Profile {SMALLER} {words[small]}", read) if small in words else ("", ())
+        Each is put to the records of the profile ``DECIDING`` where these are complete, and to those of ``SMALLER``
+        otherwise.
+        """
+        chosen = {key: self._chosen(one) for key, one in comparisons.items()}
+        found = verdicts.judge({key: claim for key, (claim, _, _) in chosen.items()}) if chosen else {}
+        return {key: Judged(found[key], f"{comparisons[key].grid}, profile {profile}", records)
+                for key, (_, profile, records) in chosen.items()}
 
-    def verdict(self, comparison: Comparison, profile: str) -> tuple[str, tuple[str, ...]]:
-        """One of the words of `verdicts` for a profile, and the records that were read; three seeds are needed."""
-        answers: list[bool | None] = []
+    def _chosen(self, comparison: Comparison) -> tuple[verdicts.Claim, str, tuple[str, ...]]:
+        """What is asked of which profile, and its records."""
+        for profile in (DECIDING, SMALLER):
+            claim, records = self.claim(comparison, profile)
+            if not claim.missing:
+                return claim, profile, records
+        return claim, DECIDING, ()
+
+    def claim(self, comparison: Comparison, profile: str) -> tuple[verdicts.Claim, tuple[str, ...]]:
+        """What is asked of the runs of one profile, and the records that answer."""
+        parts: dict[str, Part] = {}
         records: dict[str, None] = {}
+        places: set[Place] = set()
         for difference in comparison.all:
             factors = Counter(difference.plus)
             factors.subtract(Counter(difference.minus))
-            there = [(factor, self._result(comparison.grid, place, profile)) for place, factor in factors.items()]
-            known = [(factor, one) for factor, one in there if one is not None and len(one.values) >= LEAST_SEEDS]
-            if len(known) < len(there):
-                return verdicts.MISSING, ()
-            answers.append(_total(known).above(difference.over))
-            records |= {record.name: None for _, one in known for record in one.records}
-        return verdicts.verdict(answers), tuple(records)
+            there = {self._whole(comparison, place): factor for place, factor in factors.items()}
+            found = {place: self._result(place, profile) for place in there}
+            effects = [factor * one.effect for place, factor in there.items()
+                       if (one := found[place]) is not None and one.effect is not None]
+            total = sum(effects[1:], effects[0]) if len(effects) == len(there) else None
+            parts[difference.name] = part(total, difference)
+            records |= {record.name: None for one in found.values() if one is not None for record in one.records}
+            places |= set(there)
+        size = "source" if self.full_size(places, profile) else "small"
+        return verdicts.Claim(parts, size, comparison.level), tuple(records)
 
-    def _result(self, grid: str, place: Place, profile: str) -> Result | None:
-        grid, row, column = place if len(place) == 3 else (grid, *place)
+    def full_size(self, places: set[Place], profile: str) -> bool:
+        """Whether the networks of these cells and their data are those of the profile ``DECIDING``, by their sizes."""
+        return profile == DECIDING or all(
+            self._networks(place, profile) == self._networks(place, DECIDING) != set() for place in places)
+
+    def _networks(self, place: Place, profile: str) -> set[str]:
+        grid, row, column = place
+        if profile not in self.known[grid].profiles:
+            return set()
+        rows = self.made(grid, profile).rows
+        return {network(config) for config in rows[row].cells.get(column, ())} if row in rows else set()
+
+    @staticmethod
+    def _whole(comparison: Comparison, place: Place) -> Place:
+        return place if len(place) == 3 else (comparison.grid, *place)
+
+    def _result(self, place: Place, profile: str) -> Result | None:
+        grid, row, column = place
         return self.results(grid, profile).get((row, column))
 
     @cached_property
@@ -190,37 +258,25 @@ class Runs:
         return Ruling(status, f"runs of profile {DECIDING}", remark, names)
 
     def _smaller(self, cell: Cell) -> tuple[str, tuple[str, ...]]:
-        """What the smaller profile says about a cell: its number, and its order among the others of its column."""
-        group = {key: one for key, one in self.printed[SMALLER].items()
-                 if key[:3] == (cell.paper, cell.table, cell.subject) and key[-1] == cell.metric and one.values}
-        one = group.pop((cell.paper, *cell.key), None)
-        if one is None:
+        """What the smaller profile measured in the place of a cell: a number of another network."""
+        one = self.printed[SMALLER].get((cell.paper, *cell.key))
+        if one is None or not one.values:
             return "", ()
-        mine = Estimate.of(one.values)
-        answers = {_agrees(cell, other.printed, mine, Estimate.of(other.values)) for other in group.values()}
-        order = ("its order among the rows disagrees" if False in answers else
-                 "where decided, its order among the rows agrees" if True in answers else
-                 "its order among the rows is not decided")
-        return f"Profile {SMALLER}: {one.text}; {order}", tuple(record.name for record in one.records)
+        return f"Profile {SMALLER}: {one.text}", tuple(record.name for record in one.records)
 
 
-def _total(terms: list[tuple[int, Result]]) -> Estimate:
-    """Sum of results times whole numbers. Results of the same runs are added run by run, the others as independent."""
-    sums: dict[tuple[str, ...], list[float]] = {}
-    for factor, one in terms:
-        runs = tuple(record.name for record in one.records)
-        before = sums.get(runs, [0.0] * len(one.values))
-        sums[runs] = [whole + factor * value for whole, value in zip(before, one.values, strict=True)]
-    deviation = hypot(*map(stdev, sums.values()))
-    return Estimate(sum(map(mean, sums.values())), deviation, min(map(len, sums.values())))
+def network(config: AnyConfig) -> str:
+    """What tells the network of a run, and what it is trained on, from others: not for how long, nor on how much."""
+    if isinstance(config, LanguageModellingConfig):
+        return f"{config.data}: {config.mixer} {config.mixer_options} {config.sizes} {config.context}"
+    return f"{config.data}: {arguments(config)}"
 
 
-def _agrees(cell: Cell, other: Cell | None, mine: Estimate | None, others: Estimate | None) -> bool | None:
-    """Whether two results differ in the direction in which the printed numbers do; None where that is open."""
-    if other is None or mine is None or others is None or cell.value == other.value:
-        return None
-    above = (mine - others).above()
-    return None if above is None else above == (cell.value > other.value)
+def part(effect: Effect | None, difference: Difference) -> Part:
+    """One number of a claim."""
+    if difference.no_less:
+        return verdicts.above(effect, None if effect is None else -SMALLEST[effect.unit])
+    return verdicts.above(effect, difference.over)
 
 
-__all__ = ["DECIDING", "SMALLER", "Comparison", "Difference", "Runs"]
+__all__ = ["DECIDING", "SMALLER", "Comparison", "Difference", "Judged", "Runs"]
