@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 from translution_runs.records import Record
+from translution_runs.verdicts import HEADINGS, Verdict
 
 Column = Callable[[Record], str]
 
@@ -121,3 +122,17 @@ def provenance(record: Record) -> str:
     data = ", ".join(f"{one.samples:,} {split} {unit} of {one.name}" for split, one in record.data.items())
     return (f"{record.name}: {record.date[:10]}, {code}, torch {record.versions['torch']}, {record.device['model']}, "
             f"seed {record.seed}, {data}, {record.seconds['total']:.0f} s")
+
+
+def verdict_table(found: Mapping[Sequence[str], Verdict], headings: Sequence[str], caption: str = "",
+                  origin: Sequence[str] = ("the records of the tables above",)) -> Table:
+    """A line for each verdict: the texts of its key, then what was measured, p, how many seeds, and the word.
+
+    Raises:
+        ValueError: a key with another number of texts than headings.
+    """
+    wrong = [key for key in found if len(key) != len(headings)]
+    if wrong:
+        raise ValueError(f"found: got the key {wrong[0]}, expected a text for each of {', '.join(headings)}")
+    rows = tuple((*key, *one.cells) for key, one in found.items())
+    return Table((*headings, *HEADINGS), rows, caption, tuple(origin))

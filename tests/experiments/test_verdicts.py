@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_ind
-from translution_runs import verdicts
+from translution_runs import tables, verdicts
 from translution_runs.verdicts import Claim, Effect, Sample, above, below, holm, judge, no_gain
 
 values = st.lists(st.floats(0, 100, width=32), min_size=2, max_size=9)
@@ -87,8 +87,8 @@ def test_stored_outcomes_give_the_bootstraps_variance():
 def test_the_errors_of_seeds_and_test_images_add_up():
     found = Effect.of(1.0, 2.0, 3.0, test_error=0.5) - Effect.of(7.0, 7.0, 7.0, test_error=0.25)
     assert found.error == pytest.approx(sqrt(1 / 3 + 0.25 + 0.0625))
-    assert found.degrees == pytest.approx((1 / 3 + 0.3125) ** 2 / ((1 / 3) ** 2 / 2))
-    assert (Effect.of(1.0, 1.0, 1.0, test_error=1) - Effect.of(0.0, 0.0, 0.0)).degrees == inf
+    assert found.degrees == 4  # (1/3 + 0.3125)² / ((1/3)² / 2) = 7.5, and the seeds give 2 + 2
+    assert (Effect.of(0.0, 9.0, 18.0, test_error=1) - Effect.of(7.0, 7.0, 7.0)).degrees == pytest.approx(28**2 / 364.5)
 
 
 UP, DOWN, UNSURE = Effect.of(29.0, 30.0, 31.0), Effect.of(-29.0, -30.0, -31.0), Effect.of(-5.0, 1.0, 6.0)
@@ -152,13 +152,15 @@ def test_a_verdict_prints_difference_interval_p_and_n():
     assert str(Effect.of(1.0)) == "+1.00 [?, ?]" and Effect.of(1.0).p() == 1
 
 
-@pytest.mark.parametrize(("ratio", "most"), [(1, 0.05), (5, 0.10)])
-def test_under_ties_a_page_seldom_errs(ratio, most):
+@pytest.mark.parametrize(("ratio", "images", "most"), [(1, 0, 0.05), (5, 0, 0.10), (1, 5, 0.05), (5, 50, 0.05)])
+def test_under_ties_a_page_seldom_errs(ratio, images, most):
     """Twelve true ties a page, three seeds: some verdict falls in 5 % of the pages, in 10 % with unequal spreads."""
-    draw, wrong, pages = np.random.default_rng(1), 0, 400
+    draw, wrong, pages = np.random.default_rng(1), 0, 300
     for _ in range(pages):
         sides = draw.normal(size=(12, 2, 3)) * np.array([1, ratio])[:, None] * 10
-        found = judge({k: Claim({"": above(Effect.of(*a) - Effect.of(*b))}) for k, (a, b) in enumerate(sides)})
+        sides[:, 0] += images * draw.normal(size=(12, 1))
+        found = judge({k: Claim({"": above(Effect.of(*a, test_error=images) - Effect.of(*b))})
+                       for k, (a, b) in enumerate(sides)})
         wrong += any(one.word != UNDECIDED for one in found.values())
     assert wrong / pages < most + 2 * sqrt(most * (1 - most) / pages)
 
@@ -184,3 +186,14 @@ def test_the_smallest_effects_are_those_of_the_units():
         for factor, word in ((1.01, AGREE), (0.99, UNDECIDED)):
             sure = Effect.of(*[sign * factor * least] * 3, unit=unit)
             assert judge({0: Claim({"": (above if sign > 0 else below)(sure)})})[0].word == word
+
+
+def test_a_table_of_verdicts_has_a_line_for_each():
+    found = judge({("A", "is above"): Claim({"A − B": above(UP)}), ("C", "waits"): Claim({"": above(None)}),
+                   ("D", "is counted"): verdicts.proved(False, "3 of 4")})  # fmt: skip
+    shown = tables.verdict_table(found, ("who", "claim"), "Verdicts.")
+    assert shown.header == ("who", "claim", *verdicts.HEADINGS)
+    assert [row[-1] for row in shown.rows] == [AGREE, verdicts.WAITING, "contradicted"]
+    assert shown.rows[1][2:] == ("", "", "", "not yet run") and shown.rows[2][2:4] == ("3 of 4", "exact")
+    with pytest.raises(ValueError, match="found: got the key"):
+        tables.verdict_table(found, ("claim",))
