@@ -74,7 +74,7 @@ def test_every_status_lies_on_one_side():
         assert status in ledger.SIDES[row.side]
 
 
-def test_the_three_tables_hold_the_picked_rows_of_all_sources_and_link_them(cells):
+def test_the_five_tables_hold_the_picked_rows_of_all_sources_and_link_them(cells):
     """Each picked row stands in one of the tables, with an address in the ledger and evidence beside it."""
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     parts = re.search(r'PICKED = """(.*?)"""', code, re.DOTALL)[1].split("|")
@@ -83,7 +83,7 @@ def test_the_three_tables_hold_the_picked_rows_of_all_sources_and_link_them(cell
     assert set(picked) <= set(known) and {name.partition("-")[0] for name in picked} == set(ledger.PAPERS)
     shown = ["".join(output["data"]["text/html"]) for cell in cells for output in cell.get("outputs", [])
              if "<th scope=\"col\">evidence</th>" in "".join(output.get("data", {}).get("text/html", ""))]
-    assert len(shown) == 3
+    assert len(shown) == 5
     for name in picked:
         assert sum(f'href="ledger.html#{name}"' in text for text in shown) == 1, name
     for line in re.findall(r"<tr><th scope=\"row\".*?</tr>", "".join(shown)):
