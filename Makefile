@@ -1,4 +1,4 @@
-# make book   build the HTML book from the stored outputs      make lab      open the chapters in JupyterLab
+# make book   build the HTML book from the stored outputs      make lab      open the chapters in JupyterLab (ARGS="--no-browser --port 8890")
 # make pdf    print the built book as one PDF, through Chromium
 # make quick  what one runs between two edits: ruff, and the quick tests of the library
 # make test   everything that has to hold                      make lint     ruff, mypy, one alphabet
@@ -85,7 +85,7 @@ test: $(STAMP)
 	@echo "No check failed. What was skipped, and why, stands above."
 
 lab: $(STAMP)
-	$(BIN)/jupyter lab --notebook-dir=. book/front/welcome.ipynb
+	$(BIN)/jupyter lab --notebook-dir=. $(ARGS) book/front/welcome.ipynb
 
 execute: $(STAMP)
 	$(BIN)/python book/tools/execute.py $(or $(CHAPTERS),--changed)
@@ -93,6 +93,9 @@ execute: $(STAMP)
 experiment: $(STAMP)
 	mkdir -p _build
 	$(BIN)/papermill notebooks/image_classification.ipynb _build/experiment.ipynb $(ARGS)
+	@$(BIN)/python -c "import nbformat; [print(o.text, end='') for c in nbformat.read('_build/experiment.ipynb', 4).cells \
+	  if c.cell_type == 'code' for o in c.outputs if o.get('name') == 'stdout']"
+	@echo "The record lies in the folder runs, unless results_dir named another; its name: 'translution record NAME' shows it."
 
 clean:
 	rm -rf $(VENV) _build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

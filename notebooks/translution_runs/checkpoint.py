@@ -7,7 +7,7 @@ import hashlib
 import re
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -78,14 +78,17 @@ class Keeper:
         self._prune(step)
         return path
 
-    def load(self, map_location: str | torch.device = "cpu") -> tuple[int, dict[str, Any]] | None:
+    def load(
+        self, map_location: str | torch.device = "cpu", use: Callable[[dict[str, Any]], object] = dict
+    ) -> tuple[int, dict[str, Any]] | None:
         """The newest sound checkpoint as its step and state, or None where there is none at all.
 
         Its checksum is compared first, and nothing but data is loaded (`weights_only`), so that a checkpoint cannot
-        run code. One that is truncated, changed or of other parameters is passed over with a warning.
+        run code. One that is truncated, changed, of other parameters or not fit for use is passed over with a warning.
 
         Args:
             map_location: device for the tensors.
+            use: puts a state where it belongs; one for which it raises does not fit, and the one before is tried.
 
         Raises:
             ValueError: there are checkpoints, but none is sound; the message says why and what to do.
@@ -94,7 +97,9 @@ class Keeper:
         for step in reversed(finished(self.folder)):
             path = self._path(step)
             try:
-                return step, self._read(path, step, map_location)
+                state = self._read(path, step, map_location)
+                used(use, state)
+                return step, state
             except (Refused, OSError) as error:
                 refused.append(f"{path.name}: {error}")
                 warnings.warn(f"checkpoint refused: {path}: {error}", RuntimeWarning, stacklevel=2)
@@ -141,6 +146,14 @@ class Keeper:
         for path in self.folder.glob("step-*"):
             if path.name.removesuffix(".sha256") not in kept:
                 path.unlink(missing_ok=True)
+
+
+def used(use: Callable[[dict[str, Any]], object], state: dict[str, Any]) -> None:
+    """Use a state, whose checksum says that it is whole and not that it is of this model."""
+    try:
+        use(state)
+    except (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise Refused(f"does not fit: {type(error).__name__}: {' '.join(str(error).split())[:200]}") from error
 
 
 class Refused(Exception):

@@ -41,6 +41,8 @@ from translution_runs.signals import Interrupted
 app = typer.Typer(help="Run the experiments behind the tables of the book, and print the tables.", no_args_is_help=True,
                   add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 SOME_MISSING, WRONG_USAGE = 1, 2
+DATA = ("tokens", "context", "train_samples", "test_samples", "train_tokens", "test_tokens", "held_out", "shift")
+"""Parameters that decide what is read of a data set, or asked of it."""
 
 GridName = Annotated[str, typer.Argument(help='a grid: "table-2", or 2 for the same, or the path of a .yaml file')]
 Profile = Annotated[str, typer.Option(help='"smoke", "cpu" or "paper"')]
@@ -110,6 +112,8 @@ def run(grid: GridName, profile: Profile = "cpu", row: Rows = None, method: Meth
         address = check_scheduler(scheduler, jobs)
         left = [rooted(one, data_root) for one in found if one.state != DONE]
         check_machine([one.config for one in left], here=address is None)
+        if address is None:
+            check_data([one.config for one in left])
     typer.echo(f"{wanted.name}, profile {profile}: {report.tally(found)}; records in {store}")
     try:
         done = spread(left, store, address, jobs) if address is not None else one_by_one(left, store)
@@ -200,6 +204,25 @@ def check_machine(configs: Sequence[AnyConfig], here: bool) -> None:
         raise ValueError("device: these runs ask for a GPU, and torch finds none; choose --profile cpu or --device cpu")
 
 
+def check_data(configs: Sequence[AnyConfig]) -> None:
+    """Read the data of all runs once, before the first begins.
+
+    Raises:
+        ValueError: a file is missing, or not what it should be; the message names it.
+    """
+    known = set()
+    for config in configs:
+        kind = kind_of(config)
+        data = kind.name, config.data, config.data_source, config.data_root, *(getattr(config, name, "")
+                                                                              for name in DATA)
+        if data not in known:
+            known.add(data)
+            try:
+                kind.load(config)
+            except (OSError, ImportError) as error:
+                raise ValueError(f"{config.data}: {error}") from error
+
+
 @app.command("status")
 def print_status(grid: Annotated[str, typer.Argument(help="a grid; all of them where none is given")] = "",
                  profile: Profile = "cpu", device: Device = "", changes: Changes = None, results: Results = "") -> None:
@@ -229,7 +252,8 @@ def print_table(grid: GridName, profile: Profile = "cpu", device: Device = "", c
 
 @app.command("record")
 def print_record(run: Annotated[str, typer.Argument(help="name of a run, its beginning, or the path of its record")],
-                 results: Annotated[str, typer.Option(help="folder of records")] = "results") -> None:
+                 results: Annotated[str, typer.Option(help='folder of records: "results" and "runs"')] = "",
+                 ) -> None:
     """Print everything that the record of a run says."""
     with usage():
         found = find_record(run, results)

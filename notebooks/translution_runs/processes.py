@@ -74,12 +74,11 @@ def command(config: AnyConfig, path: Path) -> list[str]:
 
 def finished(model: nn.Module, keeper: Keeper, after_epoch: Callable[[Epoch], None] | None = None) -> Progress:
     """Put the last checkpoint's weights into `model`; its progress."""
-    found = keeper.load()
+    found = keeper.load(use=lambda state: model.load_state_dict(state["model"]))
     if found is None:
         raise RuntimeError(f"{keeper.folder}: the processes have left no checkpoint")
-    _, state = found
-    model.load_state_dict(state["model"])
-    progress = Progress.of(state["progress"])
+    saved = found[1]["progress"]
+    progress = Progress.of(saved, len(saved["epochs"]))
     progress.resumed -= 1  # it has only been read
     if after_epoch is not None:
         for epoch in progress.epochs:

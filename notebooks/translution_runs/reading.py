@@ -13,9 +13,10 @@ from pathlib import Path
 
 import translution_lib
 from translution_runs.kinds import AnyConfig, kind_named
-from translution_runs.records import Record, parse
+from translution_runs.records import MOST, Record, parse
 
 LINES = ".jsonl"
+MANY = 16  # a file of lines may have so often the bytes of the largest record
 NAME = re.compile(r'\{[^{}]*?"name"\s*:\s*"([^"\\\ufffd]+)"')  # the first level's: data sets have names, too
 Stamp = tuple[int, int, int]
 
@@ -119,8 +120,10 @@ def stamp(path: Path) -> Stamp:
 
 
 @lru_cache(maxsize=4096)
-def parsed(path: Path, _: Stamp) -> Place:
+def parsed(path: Path, of: Stamp) -> Place:
     """The content of a loose file."""
+    if of[1] > MOST:
+        return Place(path, 0, path.stem, None, f"{path}: {of[1]:,} bytes, more than a run record can have, {MOST:,}")
     return place(path, 0, path.read_bytes(), path.stem)
 
 
@@ -138,8 +141,10 @@ def merged(files: tuple[tuple[Path, Stamp], ...]) -> Mapping[str, Place]:
 
 
 @lru_cache(maxsize=256)
-def parsed_lines(path: Path, _: Stamp) -> tuple[Place, ...]:
+def parsed_lines(path: Path, of: Stamp) -> tuple[Place, ...]:
     """The lines of a file. A last one without its end of line is cut, and so may be others after it."""
+    if of[1] > MANY * MOST:
+        return (Place(path, 0, "", None, f"{path}: {of[1]:,} bytes, more than is read, {MANY * MOST:,}"),)
     *whole, rest = path.read_bytes().split(b"\n")
     found = [place(path, number, line) for number, line in enumerate(whole, 1)]
     if rest:

@@ -6,15 +6,18 @@ Chapter "From laptop to cluster".
 
 import json
 from collections.abc import Mapping
+from math import exp, isclose
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 import translution_lib
 from translution_runs.configuration import Configuration
 from translution_runs.files import write_atomically
 
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+MOST = 1 << 26  # bytes of one record; the largest on record has a hundredth of that
 SCHEMA_VERSION = 2  # raise it, and the record's, when the form changes
 
 
@@ -28,7 +31,7 @@ class Epoch(_Part):
     number: int
     learning_rate: float
     loss: float
-    accuracy: float
+    accuracy: float = Field(ge=0, le=1)
     seconds: float
 
 
@@ -46,6 +49,15 @@ class Evaluation(_Part):
     confidence: float
     loss: float
     outcomes: str = ""
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Evaluation":
+        low, high = self.interval
+        if not (0 < self.n and 0 <= self.correct <= self.n and isclose(self.accuracy, self.correct / self.n)
+                and 0 <= low <= self.accuracy <= high <= 1 and self.loss >= 0):
+            raise ValueError(f"{self.correct} right of {self.n} are no accuracy of {self.accuracy} in {self.interval} "
+                             f"with a loss of {self.loss}")
+        return self
 
 
 class TextEvaluation(_Part):
@@ -83,6 +95,15 @@ class TextEvaluation(_Part):
     accuracy: float
     places: tuple[float, ...]
     how: str
+
+    @model_validator(mode="after")
+    def _possible(self) -> "TextEvaluation":
+        low, high = self.interval
+        if not (self.tokens > 0 and self.loss >= 0 and isclose(self.perplexity, exp(min(self.loss, 700)), rel_tol=1e-6)
+                and low <= self.perplexity <= high and 0 <= self.accuracy <= 1):
+            raise ValueError(f"a loss of {self.loss} over {self.tokens} tokens is no perplexity of {self.perplexity} "
+                             f"in {self.interval} with an accuracy of {self.accuracy}")
+        return self
 
 
 class DataSource(_Part):
@@ -123,7 +144,7 @@ class Record(_Part):
 
     schema_version: Literal[2] = 2
     experiment: str
-    name: str
+    name: str = Field(pattern=NAME)
     parameters: Mapping[str, Any]
     seed: int
     model: Mapping[str, Any]
@@ -190,7 +211,10 @@ def read_record(path: str | Path) -> Record:
     Raises:
         ValueError: not a record of this schema; the message names the file.
     """
-    return parse(Path(path).read_bytes(), str(path))
+    path = Path(path)
+    if path.stat().st_size > MOST:
+        raise ValueError(f"{path}: {path.stat().st_size:,} bytes, more than a run record can have, {MOST:,}")
+    return parse(path.read_bytes(), str(path))
 
 
 def parse(content: bytes, where: str) -> Record:

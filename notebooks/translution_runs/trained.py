@@ -89,7 +89,7 @@ class TrainedConfig(Configuration):
             if key not in _BUILT:
                 with torch.device("meta"):
                     build(**given)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RuntimeError, OverflowError, MemoryError) as error:
             raise ValueError(f"the model cannot be built with {who}, mixer_options {options} and "
                              f"{self.sizes}: {error}") from error
         _BUILT.add(key)

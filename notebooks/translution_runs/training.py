@@ -50,10 +50,18 @@ class Progress:
         return {**asdict(self), "epochs": [epoch.model_dump() for epoch in self.epochs]}
 
     @classmethod
-    def of(cls, state: dict[str, Any]) -> "Progress":
-        """What `state` was made of, resumed once more."""
-        return cls(**{**state, "epochs": [Epoch(**epoch) for epoch in state["epochs"]],
-                      "resumed": state["resumed"] + 1})
+    def of(cls, state: dict[str, Any], epochs: int) -> "Progress":
+        """What `state` was made of, resumed once more.
+
+        Raises:
+            ValueError, TypeError, KeyError: what no training of so many epochs has written.
+        """
+        found = cls(**{**state, "epochs": [Epoch(**epoch) for epoch in state["epochs"]],
+                       "resumed": state["resumed"] + 1})
+        if len(found.epochs) > epochs or found.step < 0 or [one.number for one in found.epochs] != [
+                *range(1, len(found.epochs) + 1)]:
+            raise ValueError(f"progress: {len(found.epochs)} of {epochs} epochs and {found.step} steps")
+        return found
 
 
 def train(
@@ -225,12 +233,17 @@ class Trainer:
         self.fabric.barrier()
 
     def _restored(self) -> Progress:
-        found = self.keeper.load() if self.keeper is not None else None
-        if found is None:
-            return Progress()
-        _, state = found
-        restore_state(self.wrapped, self.plain, self.fabric, state)
-        return Progress.of(state["progress"])
+        progress = Progress()
+
+        def use(state: dict[str, Any]) -> None:
+            nonlocal progress
+            found = Progress.of(state["progress"], self.config.epochs)
+            restore_state(self.wrapped, self.plain, self.fabric, state)
+            progress = found
+
+        if self.keeper is not None:
+            self.keeper.load(use=use)
+        return progress
 
 
 def summed_loss(model: nn.Module, inputs: Tensor, labels: Tensor, sums: Callable[..., Any]) -> tuple[Tensor, Tensor]:

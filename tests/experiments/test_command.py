@@ -145,7 +145,7 @@ def test_a_file_that_is_damaged_is_not_run_over(quick):
     (["run", "quick.yaml", "--row"], "requires an argument"),
     (["status", "none"], "grid: got 'none', expected one of"),
     (["table", "12", "--profile", "cpu"], "grid: got '12', expected one of"),
-    (["record", "mnist"], "run: got 'mnist', no record in 'results'; there are none"),
+    (["record", "mnist"], "run: got 'mnist', no record in 'results' or 'runs'; there are none"),
     (["walk"], "No such command"),
 ])
 def test_wrong_usage_is_refused_before_any_work(quick, monkeypatch, arguments, message):

@@ -51,5 +51,5 @@ def number(value: str) -> Any:
     """A number or a truth value; another text as it is, for the configuration to refuse."""
     try:
         return json.loads(value)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         return value

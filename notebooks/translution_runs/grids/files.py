@@ -144,19 +144,33 @@ def raw(path: Path) -> Parameters:
         raise ValueError(f"{path}: no such grid file") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"{path.name}: not a grid; it cannot be read as YAML ({error})") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path.name}: not a grid; expected names with values, got {type(content).__name__}")
+    except RecursionError:
+        raise ValueError(f"{path.name}: not a grid; it is nested too deeply") from None
+    named(content, path.name)
+    for key in ("common", "profiles"):
+        named(content.get(key) or {}, f"{path.name}: {key}")
+    for name, profile in (content.get("profiles") or {}).items():
+        named(profile, f"{path.name}: profiles.{name}")
+        named(profile.get("common") or {}, f"{path.name}: profiles.{name}.common")
     return content
+
+
+def named(content: object, where: str) -> None:
+    """Raise a ValueError for what is no mapping of names to values."""
+    if not isinstance(content, dict):
+        raise ValueError(f"{where}: not a grid; expected names with values, got {type(content).__name__}")
 
 
 def inherited(own: Parameters, base: Parameters) -> Parameters:
     """`own` with the parameters, seeds, columns and profiles of `base` where it has none itself."""
-    profiles = {name: {**base.get("profiles", {}).get(name, {}), "without": []} for name in base.get("profiles", {})}
+    profiles = {name: {**profile, "without": []} for name, profile in (base.get("profiles") or {}).items()}
     for name, profile in (own.get("profiles") or {}).items():
         given = profiles.get(name, {})
-        profiles[name] = {**given, **profile, "common": {**given.get("common", {}), **profile.get("common", {})}}
+        common = {**(given.get("common") or {}), **(profile.get("common") or {})}
+        profiles[name] = {**given, **profile, "common": common}
     taken: Parameters = {key: base[key] for key in ("seeds", "columns", "experiment") if key in base}
-    return {**taken, **own, "common": {**base.get("common", {}), **own.get("common", {})}, "profiles": profiles}
+    common = {**(base.get("common") or {}), **(own.get("common") or {})}
+    return {**taken, **own, "common": common, "profiles": profiles}
 
 
 def home() -> Path:
