@@ -73,6 +73,8 @@ def probabilities(train: Tokens, test: Tokens, vocabulary: int, orders: Sequence
 
     Raises:
         ValueError: tokens outside the vocabulary, too few of them, or orders that are no numbers from 1 on.
+
+    Label: eq-language-ngrams.
     """
     for name, text in (("train", train), ("test", test)):
         if len(text) < 2 or text.min() < 0 or text.max() >= vocabulary:

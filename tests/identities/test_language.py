@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
 from torch.nn.functional import cross_entropy
+from translution_runs import ngrams
 from translution_runs.data import grammar
 
 from translution_lib import GPT
@@ -204,3 +205,25 @@ def test_entropy_grows_with_temperature(vocabulary, temperature, seed):
     assert slope == pytest.approx(variance / temperature**3, rel=1e-4, abs=1e-7)
     assert entropy(1e5) == pytest.approx(math.log(vocabulary))
     assert entropy(1e-5) == pytest.approx(0, abs=1e-6)
+
+
+def counted(text: tuple[int, ...], n: int, context: tuple[int, ...], c: int, size: int) -> float:
+    """Return p_n(c | context) by a loop over the text."""
+    if n == 0:
+        return 1 / size
+    context = context[len(context) - n + 1:]
+    after = [text[k + n - 1] for k in range(len(text) - n + 1) if text[k:k + n - 1] == context]
+    smaller = counted(text, n - 1, context[1:], c, size)
+    return (after.count(c) + len(set(after)) * smaller) / (len(after) + len(set(after))) if after else smaller
+
+
+@pytest.mark.identity("eq-language-ngrams")
+@given(seeds, st.integers(2, 4), st.integers(4, 40), st.integers(1, 4))
+def test_a_table_of_counts_mixes_itself_with_the_next_smaller(seed, size, length, order):
+    draw = np.random.default_rng(seed)
+    train, test = draw.integers(size, size=length), draw.integers(size, size=8)
+    (found,) = ngrams.probabilities(train, test, size, (order,))
+    for k in range(order - 1, len(test)):
+        if k:
+            expected = counted(tuple(train.tolist()), order, tuple(test[:k].tolist()), int(test[k]), size)
+            assert math.isclose(found[k - 1], expected)
