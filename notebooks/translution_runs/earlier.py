@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
 
+from translution_runs.grids.tables import binomial_error
 from translution_runs.verdicts import LEAST, TRAINED, Effect, Estimate, Sample
 
 CLASSES = 10
@@ -69,10 +70,9 @@ def effect(runs: list[Earlier]) -> Effect | None:
     """Their accuracy as verdicts take it, in points, with the binomial error of the test images; None without runs."""
     if not runs:
         return None
-    values = tuple(100 * one.correct / one.n for one in runs)
-    n = min(one.n for one in runs)
-    share = (n * sum(values) / len(values) / 100 + 1) / (n + 2)
-    sample = Sample(values, runs=tuple(one.run for one in runs), test_error=100 * sqrt(share * (1 - share) / n),
+    accuracies = [one.correct / one.n for one in runs]
+    sample = Sample(tuple(100 * accuracy for accuracy in accuracies), runs=tuple(one.run for one in runs),
+                    test_error=binomial_error([one.n for one in runs], accuracies),
                     trained=all(one.train_accuracy >= TRAINED / CLASSES for one in runs))
     return Effect(((1.0, sample),))
 

@@ -5,7 +5,7 @@
   bootstrap over stored outcomes, whose variance is known in closed form, or the binomial one where a record keeps no
   outcomes; for a text the error that its record gives.
 * Holm's correction runs over all claims of a page, those that still wait for runs included.
-* A difference with no bound of its own has to reach `SMALLEST`, which was fixed before the runs that it judges.
+* A difference with no bound of its own has to reach `SMALLEST`, which was fixed after most of the runs that it judges.
 * What is undecided counts for nobody. A claim with a number missing, or with fewer than `LEAST` seeds, waits. One that
   speaks of runs that did not train is left open.
 * Only results of the same runs are taken run by run: they share weights, images and their order. Different methods are

@@ -80,8 +80,8 @@ def keep(folder: Path, name: str, checksum: str) -> None:
 
 def forget(folder: Path, name: str) -> None:
     """Take back what was recorded of `name`, which has turned out not to be right; a repaired file is then accepted."""
-    lines = [f"{checksum}  {other}\n" for other, checksum in read_lock(folder).items() if other != name]
-    with suppress(OSError):  # where nothing can be written, nothing was recorded either
+    with suppress(OSError, ValueError):  # nothing can be written, or the lock is damaged, which its next reader says
+        lines = [f"{checksum}  {other}\n" for other, checksum in read_lock(folder).items() if other != name]
         write_atomically(folder / LOCK, lambda partial: partial.write_text("".join(lines), encoding="utf-8"))
 
 

@@ -61,9 +61,10 @@ def opened(encoded: bytes, where: str) -> Iterator[Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # this module has a limit of its own
-            with Image.open(io.BytesIO(encoded), formats=FORMATS) as picture:
-                refuse_size(picture, where)
-                yield picture
+            picture = Image.open(io.BytesIO(encoded), formats=FORMATS)
+        with picture:
+            refuse_size(picture, where)
+            yield picture
     except UnidentifiedImageError as error:
         raise ValueError(f"{where}: {len(encoded)} bytes that are no picture in {' or '.join(FORMATS)}") from error
     except Image.DecompressionBombError as error:

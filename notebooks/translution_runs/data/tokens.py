@@ -5,6 +5,7 @@ Chapter "Language models".
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -140,7 +141,9 @@ def pack(documents: Iterable[str], tokeniser: Tokeniser, path: Path, about: Mapp
         note = {**about, "documents": written, "tokens": count, "sha256": digest.hexdigest()}
         write_json(path.with_name(path.name + ".json"), note)
 
-    write_atomically(path, write)
+    own = path.with_name(f"{path.name}.{os.getpid()}")  # other processes may be packing the same text
+    write_atomically(own, write)
+    os.replace(own, path)
 
 
 def read_pack(path: Path, vocabulary: int) -> tuple[UInt16[np.ndarray, " n"], dict[str, Any]]:

@@ -15,7 +15,7 @@ from translution_runs.grids.status import status
 from translution_runs.image_classification import SHAPES
 from translution_runs.kinds import TEXTS
 from translution_runs.printed import Cell
-from translution_runs.records import Evaluation, Record
+from translution_runs.records import Record
 from translution_runs.tables import Table, provenance
 from translution_runs.verdicts import MISSING, TRAINED, Effect, Estimate, Sample
 
@@ -96,7 +96,8 @@ class Result:
         if len(tests) == 1 and all(one.outcomes for one in found):
             right = np.stack([unpack(one.outcomes, one.n).numpy() for one in found])
             return Sample(values, runs=names, shares=100 * right.mean(0), test=min(tests), trained=self.trained)
-        return Sample(values, runs=names, test_error=binomial_error(found), trained=self.trained)
+        error = binomial_error([one.n for one in found], [one.accuracy for one in found])
+        return Sample(values, runs=names, test_error=error, trained=self.trained)
 
     @property
     def trained(self) -> bool:
@@ -139,13 +140,13 @@ def classes(record: Record) -> int:
     return int(record.parameters.get("data_classes") or SHAPES[record.parameters["data"]][2])
 
 
-def binomial_error(found: Sequence[Evaluation]) -> float:
+def binomial_error(images: Sequence[int], accuracies: Sequence[float]) -> float:
     """Standard error in points for the choice of the images, as if all runs erred on the same ones.
 
     One image more that is right and one that is wrong keep it above zero.
     """
-    n = min(one.n for one in found)
-    share = (n * fmean(one.accuracy for one in found) + 1) / (n + 2)
+    n = min(images)
+    share = (n * fmean(accuracies) + 1) / (n + 2)
     return 100 * sqrt(share * (1 - share) / n)
 
 
