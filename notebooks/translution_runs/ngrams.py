@@ -24,7 +24,10 @@ from translution_runs.texts import judged, load_sets
 
 FILE = "ngrams.csv"
 ORDERS = (1, 2, 3, 4, 5)
-Tokens = Int64[np.ndarray, " t"]
+Train = Int64[np.ndarray, " m"]
+Test = Int64[np.ndarray, " t"]
+Next = Float[np.ndarray, " t-1"]
+"""One number for each token of the test text behind the first."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,7 @@ class Count:
         return self.loss / log(2)
 
 
-def probabilities(train: Tokens, test: Tokens, vocabulary: int, orders: Sequence[int] = ORDERS,
-                  ) -> list[Float[np.ndarray, "n t"]]:
+def probabilities(train: Train, test: Test, vocabulary: int, orders: Sequence[int] = ORDERS) -> list[Next]:
     """By order, the probability that each table up to this order gives to the tokens of `test` behind the first.
 
     A table of n-grams has for the context h of n − 1 tokens the counts N(h c), their sum N(h), and T(h) different
@@ -98,7 +100,7 @@ def probabilities(train: Tokens, test: Tokens, vocabulary: int, orders: Sequence
     return [found[n - 1] for n in orders]
 
 
-def codes(text: Tokens, n: int, vocabulary: int) -> Tokens:
+def codes(text: Test, n: int, vocabulary: int) -> Int64[np.ndarray, " _"]:
     """Each n successive tokens as one number."""
     code = np.zeros(max(len(text) - n + 1, 0), np.int64)
     for k in range(n):
@@ -106,7 +108,7 @@ def codes(text: Tokens, n: int, vocabulary: int) -> Tokens:
     return code
 
 
-def looked_up(keys: Tokens, values: Tokens, wanted: Tokens) -> Tokens:
+def looked_up(keys: Int64[np.ndarray, " k"], values: Int64[np.ndarray, " k"], wanted: Test) -> Test:
     """The value of each wanted key, 0 for those that are not there; the keys are sorted."""
     place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     return np.where(keys[place] == wanted, values[place], 0)
@@ -134,8 +136,7 @@ def count(config: LanguageModellingConfig, orders: Sequence[int] = ORDERS) -> li
     return made
 
 
-def windowed(train: Tokens, test: Tokens, vocabulary: int, orders: Sequence[int], window: int,
-             ) -> list[Float[np.ndarray, "n t"]]:
+def windowed(train: Train, test: Test, vocabulary: int, orders: Sequence[int], window: int) -> list[Next]:
     """`probabilities` where a token may be predicted from those of its own window alone.
 
     The token at place t of a window has t + 1 before it; a higher table gives there what the table of t + 2 gives.

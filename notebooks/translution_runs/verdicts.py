@@ -66,10 +66,10 @@ class Sample:
         ValueError: no values, an unknown unit, another number of names, an error below zero.
     """
 
-    values: tuple[float, ...]
+    values: tuple[float | int, ...]
     unit: str = "points"
     runs: tuple[str, ...] = ()
-    test_error: float = 0.0
+    test_error: float | int = 0.0
     shares: Any = None
     test: str = ""
     trained: bool = True
@@ -97,7 +97,7 @@ class Effect:
         ValueError: no terms, or terms of different units.
     """
 
-    terms: tuple[tuple[float, Sample], ...]
+    terms: tuple[tuple[float | int, Sample], ...]
 
     def __post_init__(self) -> None:
         """Refuse sums that mean nothing."""
@@ -106,7 +106,7 @@ class Effect:
             raise ValueError(f"terms: got the units {', '.join(units) or 'of nothing'}, expected one")
 
     @classmethod
-    def of(cls, *values: float, unit: str = "points", test_error: float = 0.0) -> "Effect":
+    def of(cls, *values: float | int, unit: str = "points", test_error: float | int = 0.0) -> "Effect":
         """A sample of values on its own."""
         return cls(((1.0, Sample(tuple(values), unit, test_error=test_error)),))
 
@@ -114,7 +114,7 @@ class Effect:
         """The sum of two effects."""
         return Effect(self.terms + other.terms)
 
-    def __mul__(self, factor: float) -> "Effect":
+    def __mul__(self, factor: float | int) -> "Effect":
         """A multiple."""
         return Effect(tuple((factor * own, sample) for own, sample in self.terms))
 
@@ -215,7 +215,7 @@ class Effect:
         known = sum(variance ** 2 / degrees for variance, degrees in self.variances)
         return min(most, self.error ** 4 / known) if known > 0 else most
 
-    def p(self, bound: float = 0.0) -> float:
+    def p(self, bound: float | int = 0.0) -> float:
         """Two-sided p of the hypothesis that the true number is `bound`.
 
         Label: eq-static-welch.
@@ -251,7 +251,7 @@ class Part:
     """
 
     effect: Effect | None
-    over: float | None = None
+    over: float | int | None = None
     below: bool = False
 
     @property
@@ -262,7 +262,7 @@ class Part:
     @property
     def bound(self) -> float:
         """That of the turned number."""
-        return 0.0 if self.over is None else -self.over if self.below else self.over
+        return 0.0 if self.over is None else float(-self.over if self.below else self.over)
 
     @property
     def missing(self) -> bool:
@@ -288,12 +288,12 @@ class Part:
         return abs(self.lead) >= (SMALLEST[self.effect.unit] if self.over is None else 0.0)
 
 
-def above(effect: Effect | None, over: float | None = None) -> Part:
+def above(effect: Effect | None, over: float | int | None = None) -> Part:
     """The number lies above the bound; above zero, and by no less than what matters, where none is given."""
     return Part(effect, over)
 
 
-def below(effect: Effect | None, over: float | None = None) -> Part:
+def below(effect: Effect | None, over: float | int | None = None) -> Part:
     """The number lies below the bound; below zero, and by no less than what matters, where none is given."""
     return Part(effect, over, below=True)
 

@@ -105,14 +105,14 @@ AGREE, DISAGREE, UNDECIDED = verdicts.WORDS["small"]
     ([no_gain(None)], verdicts.WAITING),
 ])  # fmt: skip
 def test_a_claim_asks_for_all_and_neither_doubt_nor_a_gap_counts(parts, word):
-    found = judge({"claim": Claim(dict(enumerate(parts)))})["claim"]
+    found = judge({"claim": Claim({str(k): part for k, part in enumerate(parts)})})["claim"]
     assert found.word == word
     assert bool(found.measured) == bool(found.seeds) == (word != verdicts.WAITING)
 
 
 @given(st.lists(st.sampled_from([UP, DOWN, UNSURE, None]), min_size=1, max_size=4), st.sampled_from([above, below]))
 def test_what_is_undecided_or_missing_never_holds(effects, way):
-    found = judge({0: Claim({k: way(one) for k, one in enumerate(effects)})})[0].word
+    found = judge({0: Claim({str(k): way(one) for k, one in enumerate(effects)})})[0].word
     if None in effects:
         assert found == verdicts.WAITING
     elif UNSURE in effects:
