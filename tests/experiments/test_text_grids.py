@@ -1,5 +1,6 @@
 """The grids of language models: the printed rows and sizes, shared runs, and tables with what cannot be read."""
 
+import math
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -106,7 +107,9 @@ def test_the_ledger_decides_about_a_perplexity_by_runs_of_the_papers_profile(mea
     assert numbers.number_row(cell, ledger.Runs(FOLDER, tmp_path)).status == "not yet run"
     (tmp_path / "language-modelling").mkdir()
     for config, value in zip(grid.rows["translution"].cells["perplexity"], (56.2, 56.3, 56.4), strict=True):
-        texts = {"1x": record.texts["1x"].model_copy(update={"perplexity": value + shift})}
+        found = value + shift
+        own = {"loss": math.log(found), "perplexity": found, "interval": (found - 1, found + 1)}
+        texts = {"1x": record.texts["1x"].model_copy(update=own)}
         changed = record.model_copy(update={"name": config.name, "parameters": config.parameters(), "texts": texts,
                                             "seed": config.seed})
         changed.write(tmp_path / "language-modelling")
