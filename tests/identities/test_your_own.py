@@ -104,14 +104,33 @@ def test_a_moved_set_gets_the_moved_outputs(places, down, right, seed):
 
 
 @pytest.mark.identity("thm-yours-locality")
-@given(layers())
-def test_weights_fall_with_the_distance(problem):
+@given(layers(), st.sampled_from([0.1, 1.0, 3.0]))
+def test_weights_fall_with_the_distance(problem, scale):
     layer, x = problem
+    allowed, r = layer.relations.mask, distances(layer.relations)
+    slopes = layer.log_slope.exp()[:, None, None]
     with torch.no_grad():
-        content = layer.content(3 * x)
-        most = content.abs().masked_fill(~layer.relations.mask, 0).amax((0, 2, 3))
-        bound = torch.exp(2 * most[:, None, None] - layer.log_slope.exp()[:, None, None] * distances(layer.relations))
-        assert (layer.weights(3 * x) <= bound * (1 + 1e-12)).all()
+        most = layer.content(x).abs().masked_fill(~allowed, 0).amax((0, 2, 3))
+        # at the scale 1 the largest content score of a head is at most a quarter of its slope; so the bound is below
+        # 1 at every distance of 1 and more
+        x = x * (scale * min(1.0, (layer.log_slope.exp() / (4 * most + 1e-9)).min().item() ** 0.5))
+        most = layer.content(x).abs().masked_fill(~allowed, 0).amax((0, 2, 3))
+        bound = torch.exp(2 * most[:, None, None] - slopes * r)
+        assert (layer.weights(x) <= bound * (1 + 1e-12)).all()
+        if scale <= 1:
+            assert (bound[:, r >= 1] < 1).all()
+
+
+def test_weights_without_a_decay_are_above_the_bound():
+    torch.manual_seed(0)
+    relations = offsets(12)
+    layer = LearnedDecay(relations, 6, 2).double()
+    x = 0.1 * torch.randn(2, 12, 6, dtype=torch.float64)
+    with torch.no_grad():
+        nn.init.constant_(layer.log_slope, -math.inf)           # the slope 0
+        most = layer.content(x).abs().amax((0, 2, 3))
+        bound = torch.exp(2 * most[:, None, None] - distances(relations))   # of the slope 1
+        assert ((layer.weights(x) > bound).double().mean() > 0.5)
 
 
 @pytest.mark.identity("thm-yours-translution")
