@@ -199,3 +199,18 @@ def test_scores_of_the_offset_contain_a_convolution_exactly_when_they_are_period
     y = fn.translution_values(b[rel.index].softmax(-1).expand(1, 1, n, n), x, values, rel)
     error = (y - torch_convolution(x, kernel, (n,))).abs().max()
     assert error < 1e-9 if periodic else error > 1e-9
+
+
+@given(grids(), st.integers(1, 4), seeds)
+def test_shared_values_answer_a_constant_picture_alike(shape, heads, seed):
+    g, rel = rng(seed), offsets(shape)
+    alpha = (5 * normal(g, 1, heads, rel.n, rel.n)).softmax(-1)  # any scores
+    flat = normal(g, 1, 1, 3).expand(1, rel.n, 3)
+    shared = normal(g, 3, 2 * heads).expand(rel.count, -1, -1)
+    y = fn.translution_values(alpha, flat, shared, rel)
+    torch.testing.assert_close(y, y[:, :1].expand_as(y))
+    # a kernel whose missing taps do not cancel: ones on three taps an axis
+    blur = fn.convolution(torch.ones(1, rel.n, 1, dtype=F64), torch.ones(*[3 for _ in shape], 1, 1, dtype=F64), shape)
+    met = (rel.positions[:, None] - rel.positions).abs().amax(-1).le(1).sum(1)
+    torch.testing.assert_close(blur[0, :, 0], met.double())
+    assert (met.min() < met.max()) == any(side > 2 for side in shape)
