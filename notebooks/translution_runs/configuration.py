@@ -99,4 +99,4 @@ def describe(error: ErrorDetails) -> str:
         return f"  {error['ctx']['error']}"
     text = error["msg"][0].lower() + error["msg"][1:]
     hint = " (papermill: pass a string that looks like a number by -r)" if error["type"] == "string_type" else ""
-    return f"  {name}: got {error['input']!r} ({type(error['input']).__name__}); {text}{hint}"
+    return f"  {name}: got {repr(error['input'])[:200]} ({type(error['input']).__name__}); {text}{hint}"

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from translution_runs.building import VIT, build_model, check_model, model_without_numbers
 from translution_runs.image_checks import check_images, check_pictures
-from translution_runs.trained import ARCHITECTURES, Count, Positive, TrainedConfig
+from translution_runs.trained import ARCHITECTURES, Count, Layers, Positive, TrainedConfig, Width
 
 # Side of an image in pixels, its channels, and the number of classes.
 SHAPES = {"digits": (8, 1, 10), "mnist": (28, 1, 10), "fashion-mnist": (28, 1, 10), "cifar10": (32, 3, 10),
@@ -88,10 +88,10 @@ class ImageClassificationConfig(TrainedConfig):
     mixer: str = "translution"
     mixer_options: str = "{}"
     architecture: Literal["tiny", "A", "B", "C"] = "tiny"
-    dim: Count = 0
-    depth: Count = 0
-    heads: Count = 0
-    ff: Count = 0
+    dim: Width = 0
+    depth: Layers = 0
+    heads: Width = 0
+    ff: Width = 0
     pool: Literal["cls", "mean"] = "cls"
     encoding: Literal["relative", "placed", "pairs"] = "relative"
     absolute_embedding: bool = False

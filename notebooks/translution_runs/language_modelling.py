@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from translution_lib.models import GPT
 from translution_lib.models.gpt import BEYOND
-from translution_runs.trained import Count, Positive, TrainedConfig
+from translution_runs.trained import Count, Layers, Positive, TrainedConfig, Width
 
 VOCABULARIES = {"grammar": 24, "shakespeare": 65, "wikitext-2": 137, "openwebtext": 0}
 """Number of characters of a text. WikiText-2's is that of its validation and test files; a run counts what it reads."""
@@ -68,10 +68,10 @@ class LanguageModellingConfig(TrainedConfig):
     mixer: str = "translution"
     mixer_options: str = "{}"
     architecture: Literal["tiny", "A", "B", "C"] = "tiny"
-    dim: Count = 0
-    depth: Count = 0
-    heads: Count = 0
-    ff: Count = 0
+    dim: Width = 0
+    depth: Layers = 0
+    heads: Width = 0
+    ff: Width = 0
     absolute_embedding: bool = False
     data: Literal["grammar", "shakespeare", "wikitext-2", "openwebtext"] = "grammar"
     tokens: Literal["characters", "gpt2"] = "characters"

@@ -3,7 +3,12 @@
 from typing import Any
 
 from torch import nn
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_state_dict,
+    set_state_dict,
+)
 from torch.optim import Optimizer
 
 from translution_runs.fabric import Fabric
@@ -19,7 +24,15 @@ def state_of(wrapped: nn.Module, optimizer: Optimizer, fabric: Fabric) -> dict[s
 
 
 def restore_state(wrapped: nn.Module, optimizer: Optimizer, fabric: Fabric, state: dict[str, Any]) -> None:
-    """Put a state of `state_of` into model and optimizer; every process has read it."""
+    """Put a state of `state_of` into model and optimizer; every process has read it.
+
+    Raises:
+        ValueError: a state with other weights; torch would leave one that is missing as it is, and say nothing.
+    """
+    expected, found = get_model_state_dict(inner(wrapped)).keys(), state["model"].keys()
+    if expected != found:
+        raise ValueError(f"model: got the weights {sorted(found - expected)} too many and {sorted(expected - found)} "
+                         f"too few of {len(expected)}")
     set_state_dict(inner(wrapped), optimizer, model_state_dict=state["model"],
                    optim_state_dict=state["optimizer"], options=StateDictOptions(full_state_dict=True))
 

@@ -22,8 +22,10 @@ for _module in filter(None, os.environ.get("TRANSLUTION_IMPORT", "").split(","))
 # Beside the paper's A, B and C one for a run of seconds on a CPU.
 ARCHITECTURES = {"tiny": Architecture(depth=2, dim=32, heads=2, ff=64), **models.ARCHITECTURES}
 
-Positive = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1, le=1 << 31)]
+Count = Annotated[int, Field(ge=0, le=1 << 62)]
+Width = Annotated[int, Field(ge=0, le=1 << 16)]
+Layers = Annotated[int, Field(ge=0, le=1 << 8)]
 _BUILT: set[str] = set()  # the models that could be built: a grid asks for the same one with many seeds and placements
 
 
@@ -114,10 +116,11 @@ class TrainedConfig(Configuration):
         """`mixer_options` as a dictionary."""
         try:
             options = json.loads(self.mixer_options)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"mixer_options: got {self.mixer_options!r}, expected a JSON object ({error})") from error
+        except (json.JSONDecodeError, RecursionError) as error:
+            given = self.mixer_options[:200]
+            raise ValueError(f"mixer_options: got {given!r}, expected a JSON object ({error})") from error
         if not isinstance(options, dict):
-            raise ValueError(f"mixer_options: got {self.mixer_options!r}, expected a JSON object such as {{}}")
+            raise ValueError(f"mixer_options: got {self.mixer_options[:200]!r}, expected a JSON object such as {{}}")
         return options
 
     @property

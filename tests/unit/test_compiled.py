@@ -169,7 +169,7 @@ def test_it_is_compiled_once_and_kept(quick, cache_folder):
 
 
 @needs_compiler
-@pytest.mark.parametrize("how", ["changed", "cut", "no checksum", "another checksum", "killed"])
+@pytest.mark.parametrize("how", ["changed", "cut", "no checksum", "another checksum", "no letters", "killed"])
 def test_what_is_not_whole_is_compiled_again_and_never_loaded(quick, cache_folder, how):
     fresh()
     (made,), (checksum,) = cache_folder.glob("*.so"), cache_folder.glob("*.sha256")
@@ -182,6 +182,8 @@ def test_what_is_not_whole_is_compiled_again_and_never_loaded(quick, cache_folde
         checksum.unlink()
     elif how == "another checksum":
         checksum.write_text("0" * 64)
+    elif how == "no letters":
+        checksum.write_bytes(b"\xff" * 64)
     else:
         made.unlink()
         (cache_folder / "making").mkdir()
@@ -259,13 +261,36 @@ def test_notes_are_kept_for_the_same_code_alone(cache_folder, monkeypatch):
 
 
 @pytest.mark.parametrize(("compiler", "message"), [
-    ("no-such-compiler", "'no-such-compiler' does not start"), ("false", "false -O3 .* failed")])
+    ("no-such-compiler", "'no-such-compiler' does not start"), ("false", "false -O3 .* failed"),
+    ("true", "true -O3 .* made nothing; is it a C compiler"),
+    ("cc '", "CC is .* which is no command .No closing quotation")])
 def test_a_compiler_that_fails_is_named(compiler, message, cache_folder, monkeypatch):
     """Nothing half-written stays."""
     monkeypatch.setenv("CC", compiler)
     with pytest.raises(RuntimeError, match=message):
         fresh()
     assert [path.name for path in cache_folder.iterdir()] == ["lock"]
+
+
+@needs_compiler
+def test_a_compiler_whose_path_has_a_space(cache_folder, tmp_path, monkeypatch):
+    """Alone, and quoted with an option behind it."""
+    path = tmp_path / "my tools" / "cc"
+    path.parent.mkdir()
+    path.symlink_to(library.shutil.which("cc") or library.shutil.which("gcc"))
+    for given_ in (str(path), f"'{path}' -g"):
+        monkeypatch.setenv("CC", given_)
+        fresh()
+    assert len(list(cache_folder.glob("*.so"))) == 2
+
+
+def test_a_user_without_a_home_is_told_of_the_other_place(monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", mock.Mock(side_effect=RuntimeError("Could not determine home directory.")))
+    with pytest.raises(RuntimeError, match="no home folder; XDG_CACHE_HOME names another place"):
+        fresh()
+    assert library.noted("float32") is None
+    library.note("float32", [])
 
 
 @needs_compiler

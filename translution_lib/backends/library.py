@@ -9,6 +9,7 @@ import ctypes
 import json
 import os
 import platform
+import shlex
 import shutil
 import stat
 import subprocess
@@ -56,13 +57,18 @@ def compiler() -> str | None:
 def place() -> Path:
     """Return the folder of the cache; a relative ``XDG_CACHE_HOME`` counts as none, as its specification says."""
     given = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(given) if os.path.isabs(given) else Path.home() / ".cache") / "translution"
+    if os.path.isabs(given):
+        return Path(given) / "translution"
+    try:
+        return Path.home() / ".cache" / "translution"
+    except RuntimeError as e:
+        raise RuntimeError('backend("c"): this user has no home folder; XDG_CACHE_HOME names another place') from e
 
 
 def noted(question: str) -> Any:
     """Return what :func:`note` wrote for the same sources, compiler, processor and torch; None if that is nothing."""
-    path = _note(question)
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, RuntimeError):
+        path = _note(question)
         _refuse_others(path)
         return json.loads(path.read_text(encoding="utf-8"))
     return None
@@ -121,7 +127,15 @@ def _whole(library: Path) -> bool:
         return False
     _refuse_others(library)
     checksum = library.with_suffix(".sha256")
-    return checksum.exists() and checksum.read_text(encoding="ascii") == sha256(library.read_bytes()).hexdigest()
+    return checksum.exists() and checksum.read_bytes() == sha256(library.read_bytes()).hexdigest().encode()
+
+
+def _words(command: str) -> list[str]:
+    """Return the words of a command as a shell has them; the path of a program may have a space."""
+    try:
+        return [command] if shutil.which(command) else shlex.split(command)
+    except ValueError as e:
+        raise RuntimeError(f'backend("c"): CC is {command!r}, which is no command ({e})') from e
 
 
 def _compile(making: Path, library: Path) -> None:
@@ -134,13 +148,15 @@ def _compile(making: Path, library: Path) -> None:
     making.mkdir(mode=0o700)
     try:
         made = making / library.name
-        line = [*command.split(), "-O3", *_flags(), "-fopenmp", "-shared", "-fPIC", "-o", str(made), str(SOURCES[0])]
+        line = [*_words(command), "-O3", *_flags(), "-fopenmp", "-shared", "-fPIC", "-o", str(made), str(SOURCES[0])]
         try:
             run = subprocess.run(line, capture_output=True, text=True)
         except OSError as e:
             raise RuntimeError(f'backend("c"): the C compiler {command!r} does not start: {e}') from e
         if run.returncode:
             raise RuntimeError(f'backend("c"): {" ".join(line)} failed:\n{run.stderr.strip()}')
+        if not made.exists():
+            raise RuntimeError(f'backend("c"): {" ".join(line)} ended well and made nothing; is it a C compiler?')
         made.chmod(0o700)
         checksum = made.with_suffix(".sha256")
         checksum.write_text(sha256(made.read_bytes()).hexdigest(), encoding="ascii")

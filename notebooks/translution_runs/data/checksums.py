@@ -15,7 +15,8 @@ from translution_runs.files import write_atomically
 LOCK = "translution.sha256"
 SURROGATES = range(0xD800, 0xE000)
 """What Python puts in place of the bytes of a file name that is not UTF-8."""
-LINE = re.compile(r"([0-9a-f]{64})  (\S.*)")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+LINE = re.compile(rf"({SHA256.pattern})  (\S.*)")
 
 
 def digest(path: Path, algorithm: str = "sha256") -> str:
@@ -48,8 +49,8 @@ def read_lock(folder: Path) -> dict[str, str]:
     path = folder / LOCK
     if not path.exists():
         return {}
-    lines = path.read_text(encoding="utf-8").splitlines()
-    found = [LINE.fullmatch(line) for line in lines]
+    lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    found = [None if any(ord(letter) in SURROGATES for letter in line) else LINE.fullmatch(line) for line in lines]
     if None in found:
         raise ValueError(f"{path}: line {found.index(None) + 1} is not 'sha256  name'; restore it, or remove the file "
                          "to record the data again")

@@ -160,6 +160,8 @@ def read_pack(path: Path, vocabulary: int) -> tuple[UInt16[np.ndarray, " n"], di
     try:
         note = json.loads(beside.read_text(encoding="utf-8"))
         count, expected = int(note["tokens"]), str(note["sha256"])
+        if not checksums.SHA256.fullmatch(expected):
+            raise ValueError(f"sha256: got {expected[:80]!r}")
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"{beside}: damaged ({error}); remove it and {path.name} to make them again") from None
     if path.stat().st_size != 2 * count:

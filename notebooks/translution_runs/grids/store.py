@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from translution_runs.grids.grid import Grid
-from translution_runs.reading import Place, all_places, place
+from translution_runs.reading import Place, all_places, loose
 
 RESULTS, TRIALS = "results", "runs"
 NEAR = 8
@@ -24,8 +24,8 @@ def find_record(run: str, results: str | Path = "") -> Place:
     Raises:
         ValueError: none, or several; the message lists what there is.
     """
-    if run.endswith(".json") and Path(run).is_file():
-        return place(Path(run), 0, Path(run).read_bytes(), Path(run).stem)
+    if run.endswith(".json") and (own := loose(Path(run))) is not None:
+        return own
     folders = [results] if str(results) else [RESULTS, TRIALS]
     known = {one.name: one for folder in reversed(folders) for one in all_places(folder) if one.name}
     near = [name for name in known if name == run] or [name for name in known if name.startswith(run)]

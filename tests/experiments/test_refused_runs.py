@@ -1,0 +1,162 @@
+"""Runs that would fail, and files of runs that claim what cannot be: refused before any work, with one message."""
+
+import json
+import tempfile
+import warnings
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from translution_runs import Run, command, read_records
+from translution_runs.checkpoint import finished
+from translution_runs.grids import execute, read_grid
+from translution_runs.records import MOST, Record
+
+from tests.experiments.small_grid import GRID
+from tests.experiments.test_checkpoint import sign
+from tests.experiments.test_command import call
+
+
+@pytest.mark.parametrize("content", ["profiles: 3", "profiles: {cpu: 3}", "profiles: {cpu: {common: 3}}", "common: 3",
+                                     "profiles: [1]", "common: [a]", "- 1", "3"])
+@pytest.mark.parametrize("how", ["itself", "the one that it is like"])
+def test_a_grid_of_another_form_is_refused(quick, content, how):
+    if how == "itself":
+        (quick / "bad.yaml").write_text(content)
+    else:
+        (quick / "base.yaml").write_text(content)
+        (quick / "bad.yaml").write_text(GRID.replace("name: quick", "name: bad\nlike: base"))
+    for verb in ("run", "status", "table"):
+        code, text = call(verb, "bad.yaml", "--profile", "smoke")
+        assert code == 2 and ("bad.yaml" in text or "base.yaml" in text) and "Traceback" not in text
+
+
+@pytest.mark.parametrize("change", ["dim=100000000000000", "dim=1000000000", "epochs=" + "[" * 100_000,
+                                    "canvas=100000000", "mixer_options=" + '{"a":' * 50_000, "depth=1000000000",
+                                    "batch_size=1" + "0" * 30])
+def test_what_no_machine_computes_is_refused_in_one_line(quick, change, monkeypatch):
+    monkeypatch.setattr(command, "execute", lambda *_, **__: pytest.fail("work was done"))
+    code, text = call("run", "quick.yaml", "--profile", "smoke", "--set", change)
+    assert code == 2 and any(name in text for name in (change.split("=")[0], "tokens")) and len(text) < 2_000
+
+
+@cache
+def a_run() -> Record:
+    """What the first run of the grid puts on record."""
+    with tempfile.TemporaryDirectory() as folder:
+        (path := Path(folder) / "quick.yaml").write_text(GRID)
+        return Run.begin(execute.placed(read_grid(path, "smoke").runs[0], Path(folder))).complete()
+
+
+def a_record(quick):
+    """That record as a file of its own."""
+    store = quick / "runs" / "image-classification"
+    store.mkdir(parents=True)
+    return a_run().write(store)
+
+
+def test_a_record_that_is_not_text_is_named(quick):
+    path = a_record(quick)
+    path.write_bytes(b"\x00\xff" * 100)
+    code, text = call("record", path)
+    assert code == 2 and path.name in text
+    with pytest.raises(ValueError, match=path.name):
+        read_records(path.parent)
+
+
+@pytest.mark.parametrize("claim", [{"accuracy": 7.5}, {"correct": 10**9}, {"n": 0}, {"correct": -1}, {"loss": -1.0},
+                                   {"interval": [0.9, 0.1]}, {"interval": [0.0, 0.0]}, {"n": 1e400}])
+def test_a_record_that_claims_the_impossible_fills_no_table(quick, claim):
+    path = a_record(quick)
+    content = json.loads(path.read_text())
+    for one in content["evaluations"].values():
+        one.update(claim)
+    path.write_text(json.dumps(content))
+    code, text = call("status", "quick.yaml", "--profile", "smoke")
+    assert code == 0 and "1 invalid" in text and path.name in text
+    code, text = call("table", "quick.yaml", "--profile", "smoke")
+    assert code == 0 and "750" not in text and "1 of 2" not in text
+
+
+def test_a_record_under_another_name_is_none(quick):
+    path = a_record(quick)
+    other = path.with_name("other.json")
+    path.rename(other)
+    with pytest.raises(ValueError, match="other.json: name: got 'digits-.*', expected 'other'"):
+        read_records(path.parent)
+    content = json.loads(other.read_text())
+    content["name"] = "../../other"
+    other.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="other.json: not a run record of schema 2; name"):
+        read_records(path.parent)
+
+
+def test_a_record_too_large_or_too_deep_is_not_read(quick):
+    path = a_record(quick)
+    path.write_text('{"a":' * 200_000)
+    code, text = call("record", path)
+    assert code == 2 and path.name in text and len(text) < 1_000
+    with open(path, "wb") as file:
+        file.truncate(MOST + 1)
+    code, text = call("record", path)
+    assert code == 2 and f"more than a run record can have, {MOST:,}" in text
+
+
+def test_a_smoke_run_is_found_without_its_folder(quick):
+    name = a_record(quick).stem
+    code, text = call("record", name)
+    assert code == 0 and name in text and "runs" in text
+
+
+def test_data_are_read_before_the_first_run(quick, monkeypatch):
+    """Two data sets, the second damaged: not one run begins, and the message says which file."""
+    monkeypatch.setattr(command, "execute", lambda *_, **__: pytest.fail("work was done"))
+    (quick / "data").mkdir()
+    code, text = call("run", "quick.yaml", "--data-root", "data")
+    assert code == 2 and "mnist: " in text and "is missing" in text
+    (quick / "data" / "train-images-idx3-ubyte").write_bytes(b"damaged")
+    code, text = call("run", "quick.yaml", "--data-root", "data")
+    assert code == 2 and "mnist" in text
+
+
+@pytest.mark.parametrize("how", ["shape", "missing", "surplus", "progress", "kind"])
+def test_a_checkpoint_that_does_not_fit_is_passed_over_for_the_one_before(quick, how):
+    """Its checksum and its run are right, and what it holds is not of this model."""
+    (config, *_) = read_grid(quick / "quick.yaml", "smoke", {"epochs": 4, "checkpoint_steps": 1}).runs
+    config = execute.placed(config, quick / "runs")
+    whole = Run.begin(config).complete()
+    (quick / "runs" / f"{config.name}.json").unlink()
+    run = Run.begin(config)
+    run.load()
+    run.build()
+    run.train()
+    folder = quick / "runs" / f"{config.name}.checkpoints"
+    steps = finished(folder)
+    assert len(steps) == 2
+    path = folder / f"step-{steps[-1]:08d}.pt"
+    content = torch.load(path, weights_only=True)
+    spoil(content["state"], how)
+    torch.save(content, path)
+    sign(path)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        resumed = Run.begin(config).complete()
+    assert any(f"{path.name}: does not fit" in str(one.message) for one in said)
+    assert resumed.evaluations == whole.evaluations and resumed.resumed == 1
+
+
+def spoil(state, how):
+    model = next(part for part in state.values() if isinstance(part, dict) and any(
+        isinstance(value, torch.Tensor) and value.ndim == 2 for value in part.values()))
+    name = next(name for name, value in model.items() if isinstance(value, torch.Tensor) and value.ndim == 2)
+    if how == "shape":
+        model[name] = torch.zeros(3, 5)
+    elif how == "missing":
+        del model[name]
+    elif how == "surplus":
+        model["surplus"] = torch.zeros(2)
+    elif how == "kind":
+        model[name] = "text"
+    else:
+        state.clear()
