@@ -126,6 +126,8 @@ class Keeper:
         write_atomically(checksum(path), lambda partial: partial.write_text(line, encoding="ascii"))
 
     def _read(self, path: Path, step: int, map_location: str | torch.device) -> dict[str, Any]:
+        if not path.is_file():
+            raise Refused("not a file")
         with open(path, "rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
         if checksum(path).read_text(encoding="ascii", errors="replace").split() != [found, path.name]:
@@ -203,7 +205,7 @@ def checksum(path: Path) -> Path:
 def finished(folder: str | Path) -> list[int]:
     """Steps of the checkpoints in `folder` that were written to the end, ascending; none is opened."""
     found = [(NAME.fullmatch(path.name), path) for path in Path(folder).glob("step-*.pt")]
-    return sorted(int(match[1]) for match, path in found if match and checksum(path).exists())
+    return sorted(int(match[1]) for match, path in found if match and checksum(path).is_file())
 
 
 def unwritten(path: Path, size: int, error: OSError) -> OSError:

@@ -70,7 +70,10 @@ def before(modules: Annotated[list[str] | None, typer.Option(
         "--import", help="a module that registers layers of your own in MIXERS; may be given several times")] = None,
         ) -> None:
     """Run the experiments behind the tables of the book, and print the tables."""
-    sys.path.insert(0, "")  # a module in the working folder, as for python -m
+    # A folder of files that somebody else has written is no place to import from, unless a module there is named.
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
+    if modules:
+        sys.path.append(os.getcwd())
     for name in modules or ():
         try:
             import_module(name)
@@ -78,8 +81,7 @@ def before(modules: Annotated[list[str] | None, typer.Option(
             typer.echo(f"Error: import: got {name!r}, which cannot be imported ({error})", err=True)
             raise typer.Exit(WRONG_USAGE) from None
     if modules:
-        os.environ["TRANSLUTION_IMPORT"] = ",".join(modules)
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH", "")]))
+        os.environ.update(TRANSLUTION_IMPORT=",".join(modules), TRANSLUTION_IMPORT_FROM=os.getcwd())
 
 
 def chosen(grid: str, profile: str, device: str = "", changes: Sequence[str] | None = None,

@@ -4,8 +4,10 @@ A file is parsed once, and again when it has changed. What is damaged is found b
 otherwise it may be any run that has no record, so that nothing is run again because its file is damaged.
 """
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -114,8 +116,14 @@ def lines_of(folder: str | Path) -> Mapping[str, Place]:
 
 
 def stamp(path: Path) -> Stamp:
-    """What changes when a file does: every writer replaces the whole file."""
+    """What changes when a file does: every writer replaces the whole file.
+
+    Raises:
+        OSError: there is none, or something else, such as a pipe, which nobody may ever write to.
+    """
     found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "not a file", str(path))
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 

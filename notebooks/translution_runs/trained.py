@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -15,7 +16,10 @@ from translution_lib.mixers import MIXERS
 from translution_lib.models import Architecture
 from translution_runs.configuration import Configuration
 
-# Modules with layers of a user's own, separated by commas: a process that this one starts imports them as well.
+# Modules with layers of a user's own, separated by commas: a process that this one starts imports them as well, from
+# the folder where they were named.
+if _folder := os.environ.get("TRANSLUTION_IMPORT_FROM"):
+    sys.path.append(_folder)
 for _module in filter(None, os.environ.get("TRANSLUTION_IMPORT", "").split(",")):
     import_module(_module)
 

@@ -113,6 +113,7 @@ def test_a_file_that_is_damaged_is_not_run_over(quick):
     (["run", "quick.yaml", "--set", "seed=3"], "set: seed is set by --seed"),
     (["run", "quick.yaml"], "data_root: got nothing, expected the folder with mnist"),
     (["run", "quick.yaml", "--data-root", "nowhere"], "which is no folder"),
+    (["run", "quick.yaml", "--data-root", "loop"], "which is no folder"),
     (["run", "quick.yaml", "--scheduler", "there"], "scheduler: got 'there', expected 'local' or an address"),
     (["run", "quick.yaml", "--jobs", "0"], "jobs: got 0, expected at least 1"),
     (["run", "quick.yaml", "--row"], "requires an argument"),
@@ -123,9 +124,10 @@ def test_a_file_that_is_damaged_is_not_run_over(quick):
 ])
 def test_wrong_usage_is_refused_before_any_work(quick, monkeypatch, arguments, message):
     monkeypatch.setattr(command, "execute", lambda *_, **__: pytest.fail("work was done"))
+    (quick / "loop").symlink_to("loop")
     code, text = call(*arguments)
     assert code == 2 and message in " ".join(text.split())
-    assert sorted(path.name for path in quick.iterdir()) == ["quick.yaml"]
+    assert sorted(path.name for path in quick.iterdir()) == ["loop", "quick.yaml"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

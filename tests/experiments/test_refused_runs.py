@@ -1,7 +1,11 @@
 """Runs that would fail, and files of runs that claim what cannot be: refused before any work, with one message."""
 
 import json
+import os
+import subprocess
+import sys
 import tempfile
+import threading
 import warnings
 from functools import cache
 from pathlib import Path
@@ -11,11 +15,12 @@ import torch
 from translution_runs import Run, command, read_records
 from translution_runs.checkpoint import finished
 from translution_runs.grids import execute, read_grid
+from translution_runs.reading import places
 from translution_runs.records import MOST, Record
 
 from tests.experiments.small_grid import GRID
 from tests.experiments.test_checkpoint import sign
-from tests.experiments.test_command import call
+from tests.experiments.test_command import SOURCES, call
 
 
 @pytest.mark.parametrize("content", ["profiles: 3", "profiles: {cpu: 3}", "profiles: {cpu: {common: 3}}", "common: 3",
@@ -160,3 +165,29 @@ def spoil(state, how):
         model[name] = "text"
     else:
         state.clear()
+
+
+@pytest.mark.parametrize("name", ["x.json", "quick.jsonl"])
+def test_a_pipe_among_the_records_holds_nobody_up(quick, name):
+    """Nobody writes to it, so that whoever opened it would wait for ever."""
+    store = quick / "runs" / "image-classification"
+    store.mkdir(parents=True)
+    os.mkfifo(store / name)
+    found = []
+    reader = threading.Thread(target=lambda: found.append(places(store)), daemon=True)
+    reader.start()
+    reader.join(60)
+    assert not reader.is_alive() and [one.fault for one in found[0]] == [f"{store / name}: cannot be read (not a file)"]
+
+
+def test_modules_that_lie_beside_the_data_are_not_run(tmp_path):
+    """A folder of somebody else's files: what the command and its kernels import has namesakes there."""
+    (tmp_path / "quick.yaml").write_text(GRID)
+    for name in ("sklearn", "yaml", "papermill", "PIL", "einops", "lightning", "tqdm", "nbformat", "pyarrow", "mine"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'run')!r}, 'a').write({name!r})")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": SOURCES}
+    command = [str(Path(sys.executable).with_name("translution")), "run", "quick.yaml", "--profile", "smoke",
+               "--row", "plain", "--seed", "0"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "run").exists()

@@ -5,7 +5,9 @@
 
 import gzip
 import hashlib
+import os
 import tempfile
+import threading
 import warnings
 from dataclasses import dataclass
 from functools import cache
@@ -189,3 +191,22 @@ def test_a_damaged_list_of_checksums_refuses_or_knows_the_file(data):
         lock.unlink()
         assert outcome(kind, folder) == expected
 
+
+
+@pytest.mark.parametrize("victim", ["victim", "list of checksums"])
+@pytest.mark.parametrize("name", KINDS)
+def test_a_pipe_in_place_of_a_file_holds_nobody_up(name, victim):
+    """Nobody writes to it, so that whoever opened it would wait for ever."""
+    kind = KINDS[name]
+    with tempfile.TemporaryDirectory() as where:
+        folder = Path(where)
+        kind.make(folder)
+        path = folder / (kind.victim if victim == "victim" else checksums.LOCK)
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+        found: list = []
+        reader = threading.Thread(target=lambda: found.append(outcome(kind, folder)), daemon=True)
+        reader.start()
+        reader.join(60)
+        assert not reader.is_alive()
+        assert found in ([None], [content(name)[1]])

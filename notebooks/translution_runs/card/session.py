@@ -300,7 +300,7 @@ def end_group(process: subprocess.Popen) -> None:
 
 def surroundings() -> Mapping[str, str]:
     """The environment of a child: it finds the library where this process found it."""
-    paths = [*map(str, environment.FOLDERS), os.environ.get("PYTHONPATH", "")]
+    paths = [*map(str, environment.FOLDERS), str(home() / "benchmarks"), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "TQDM_DISABLE": "1"}
 
 

@@ -20,9 +20,20 @@ LINE = re.compile(rf"({SHA256.pattern})  (\S.*)")
 
 
 def digest(path: Path, algorithm: str = "sha256") -> str:
-    """The checksum of a file in hexadecimal, read in parts."""
+    """The checksum of a file in hexadecimal, read in parts.
+
+    Raises:
+        ValueError: it is no file but, say, a pipe, which nobody may ever write to.
+    """
+    refuse_pipe(path)
     with open(path, "rb") as file:
         return hashlib.file_digest(file, algorithm).hexdigest()
+
+
+def refuse_pipe(path: Path) -> None:
+    """Raise a ValueError for what is there and is no file."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path}: not a file")
 
 
 def refuse_other(found: str, name: str, known: Mapping[str, str], where: Path) -> None:
@@ -49,6 +60,7 @@ def read_lock(folder: Path) -> dict[str, str]:
     path = folder / LOCK
     if not path.exists():
         return {}
+    refuse_pipe(path)
     lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     found = [None if any(ord(letter) in SURROGATES for letter in line) else LINE.fullmatch(line) for line in lines]
     if None in found:
@@ -96,6 +108,7 @@ def refuse_name(where: Path | str) -> None:
 def write(folder: Path, name: str, checksum: str) -> None:
     """Append one line to the lock file; one write, so that two processes do not mix their lines."""
     refuse_name(name)
+    refuse_pipe(folder / LOCK)
     try:
         with open(folder / LOCK, "a", encoding="utf-8") as file:
             file.write(f"{checksum}  {name}\n")

@@ -147,6 +147,7 @@ def group(path: Path, number: int, column: str) -> list[bytes]:
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
     """A parquet file that is being read; errors as in `table`."""
+    checksums.refuse_pipe(path)
     try:
         import pyarrow
         from pyarrow import parquet

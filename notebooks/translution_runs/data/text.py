@@ -140,6 +140,7 @@ def split_file(path: Path, split: str) -> tuple[dict[str, str], dict[str, str]]:
 def decode(path: Path) -> str:
     """The text of a file in UTF-8, line ends as they are."""
     try:
+        checksums.refuse_pipe(path)
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not a text in UTF-8 ({error}); truncated or corrupted?") from None

@@ -3,6 +3,7 @@
 Chapter "From laptop to cluster".
 """
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -69,8 +70,8 @@ def run(
 
 def placed(config: Config, store: str | Path | None) -> Config:
     """The configuration with whole paths, so that it means the same in every working folder."""
-    root = str(Path(config.data_root).resolve()) if config.data_root else ""
-    folder = str(Path(store or config.results_dir).resolve())
+    root = os.path.abspath(config.data_root) if config.data_root else ""
+    folder = os.path.abspath(store or config.results_dir)
     return type(config).of({**config.model_dump(), "results_dir": folder, "data_root": root})
 
 
