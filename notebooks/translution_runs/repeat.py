@@ -5,7 +5,7 @@ run for every kind of model that is on record, on random numbers in place of dat
 held by their checksums, the rest of a run by its tests.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -19,9 +19,8 @@ from translution_runs.records import Record
 from translution_runs.seeds import derive
 
 FILE = "steps.txt"
-STEPS = 3
-TOLERANCE = 1e-5
-"""Relative: processors add in other orders."""
+TOLERANCES = (1e-5, 3e-5, 1e-4)
+"""Of each step's loss, relative: processors add in other orders, and every step of AdamW makes more of it."""
 KIND = ("model", "mixer", "mixer_options", "encoding", "absolute_embedding", "pool", "beyond")
 """The parameters that tell one kind of model from another."""
 
@@ -38,7 +37,7 @@ def losses(config: AnyConfig) -> list[float]:
             inputs, labels = kind.noise(config)
             rate, decay = config.learning_rate, config.weight_decay
             optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, fused=True)
-            return [one_step(config, model, optimizer, inputs, labels) for _ in range(STEPS)]
+            return [one_step(config, model, optimizer, inputs, labels) for _ in TOLERANCES]
     finally:
         torch.set_num_threads(threads)
 
@@ -53,10 +52,10 @@ def one_step(config: AnyConfig, model: torch.nn.Module, optimizer: torch.optim.O
     return float(loss.detach())
 
 
-def chosen(records: Iterable[Record]) -> dict[str, AnyConfig]:
-    """One run of each kind of model, the first by name, by its name."""
+def chosen(records: Iterable[Record], stored: Container[str] = ()) -> dict[str, AnyConfig]:
+    """One run of each kind of model, by its name: the one that is stored, else the first by name."""
     found: dict[tuple, tuple[str, AnyConfig]] = {}
-    for record in sorted(records, key=lambda record: record.name):
+    for record in sorted(records, key=lambda record: (record.name not in stored, record.name)):
         if (config := configured(record)) is not None:
             kind = (record.experiment, *(getattr(config, name, None) for name in KIND))
             found.setdefault(kind, (record.name, config))
@@ -78,7 +77,7 @@ def repeated(results: str | Path, write: bool = False) -> dict[str, str]:
         write: store the losses of kinds that have none yet; what is stored already stays.
     """
     stored, now = known(results), {}
-    for name, config in tqdm(chosen(read_records(results)).items(), unit="model", disable=None):
+    for name, config in tqdm(chosen(read_records(results), stored).items(), unit="model", disable=None):
         now[name] = losses(config)
     if write and not now.keys() <= stored.keys():
         lines = [f"{name} {' '.join(map(repr, values))}\n" for name, values in sorted({**now, **stored}.items())]
@@ -92,5 +91,6 @@ def differs(name: str, values: list[float], stored: Mapping[str, list[float]]) -
     """What is wrong with the losses of a run."""
     if name not in stored:
         return "no losses are stored"
-    far = [k for k, (a, b) in enumerate(zip(values, stored[name], strict=True)) if not abs(a - b) <= TOLERANCE * abs(b)]
+    steps = enumerate(zip(values, stored[name], TOLERANCES, strict=True))
+    far = [k for k, (a, b, tolerance) in steps if not abs(a - b) <= tolerance * abs(b)]
     return f"step {far[0] + 1}: loss {values[far[0]]:.9g}, stored {stored[name][far[0]]:.9g}" if far else ""

@@ -13,7 +13,7 @@ EVERY = 6  # the command `translution repeat` takes them all
 
 @pytest.fixture(scope="module")
 def chosen():
-    return repeat.chosen(read_records(RESULTS))
+    return repeat.chosen(read_records(RESULTS), repeat.known(RESULTS))
 
 
 def test_every_kind_of_model_on_record_has_its_losses(chosen):
@@ -37,7 +37,7 @@ def test_a_change_of_numerics_is_noticed(chosen, monkeypatch):
 
 def test_what_is_stored_stays_and_what_is_missing_is_added(tmp_path, monkeypatch, chosen):
     monkeypatch.setattr(repeat, "read_records", lambda folder: [])
-    monkeypatch.setattr(repeat, "chosen", lambda records: dict(list(chosen.items())[:2]))
+    monkeypatch.setattr(repeat, "chosen", lambda records, stored: dict(list(chosen.items())[:2]))
     monkeypatch.setattr(repeat, "losses", lambda config: [1.5, 0.25, float(config.seed)])
     first, second = list(chosen)[:2]
     (tmp_path / repeat.FILE).write_text(f"{first} 9.0 9.0 9.0\n")
@@ -45,6 +45,13 @@ def test_what_is_stored_stays_and_what_is_missing_is_added(tmp_path, monkeypatch
     found = repeat.repeated(tmp_path, write=True)
     assert found == {first: "step 1: loss 1.5, stored 9", second: ""}
     assert repeat.known(tmp_path)[first] == [9.0] * 3 and repeat.known(tmp_path)[second][:2] == [1.5, 0.25]
+
+
+def test_a_kind_keeps_the_run_that_stands_for_it(chosen):
+    """Also when a run with an earlier name comes to the records."""
+    records = read_records(RESULTS)
+    last = max(one.name for one in records)
+    assert last not in chosen and last in repeat.chosen(records, {last})
 
 
 def test_the_random_state_and_the_threads_are_as_before(chosen):
