@@ -93,3 +93,8 @@ def test_every_dependency_is_pinned_once():
     wanted = PROJECT["dependencies"] + [d for extra in PROJECT["optional-dependencies"].values() for d in extra]
     declared = {re.split(r"[\[=<>]", entry)[0].lower().replace("_", "-") for entry in wanted}
     assert declared - {PROJECT["name"]} <= set(normal)
+
+
+def test_what_is_promised_has_its_tests():
+    named = set(re.findall(r"`(tests/[\w/]+(?:\.py)?)`", source("book/back/promises").read_text(encoding="utf8")))
+    assert len(named) > 15 and not [name for name in named if not (ROOT / name).exists()]

@@ -44,6 +44,7 @@ SENTENCES = {
     "book/experiments/ledger": "No status is typed. A program decides each one from formulas",
     "book/experiments/cluster": "Everything else may die.",
     "book/encodings/your_own": "a formula has no edge, a table has",
+    "book/back/promises": "a repaired file is accepted",
     "book/back/errata": "The preprint reports curves and no table",
     "book/back/glossary": "Reading zeros outside the grid",
     "book/back/labels": "The labels are the names that the code, the tests and the checks in the pages share.",
