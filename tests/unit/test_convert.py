@@ -1,6 +1,7 @@
 """as_translution: every layer of the library that is a Translution layer becomes one; every other says why not."""
 
 import functools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.unit.strategies import F64, LINEAR, grids
-from translution_lib import MIXERS, Attention, Convolution, LoRTranslution, Translution, offsets, pairs, shared
+from translution_lib import MIXERS, Attention, Convolution, LoRTranslution, Translution, offsets, pairs, place_cls, shared
 from translution_lib.mixers import Mixer, Rotary, ScalarBias, Vectors, inclusions
 from translution_lib.mixers.bilinear import BilinearAttention
 from translution_lib.mixers.convert import NoTranslution, as_translution, factors
@@ -110,6 +111,30 @@ def test_form_star_is_universal_with_one_more_dimension_than_channels(rel, heads
 def test_any_table_of_relations_serves(table, make):
     layer, x = build(make, table, 2), torch.randn(2, 4, 5, dtype=F64)
     close(as_translution(layer)(x), layer(x))
+
+
+GRIDS = {
+    "placed": place_cls(offsets((2, 3), cls=True)),
+    "some": place_cls(offsets((2, 3), cls=True)).select([0, 2, 3, 5]),
+    "own ids": replace(offsets((2, 2)), index=torch.arange(16).view(4, 4), count=16, labels=tuple(range(16))),
+    "own ids, causal": replace(offsets(3, causal=True), index=torch.tensor([[0, -1, -1], [1, 2, -1], [0, 3, 4]]), count=5,
+                               labels=tuple(range(5))),
+}
+
+
+@pytest.mark.parametrize("table", GRIDS)
+@pytest.mark.parametrize("make", [RotaryTranslution, MIXERS["rotary"], Translution])
+def test_a_grid_whose_relations_are_no_offsets(table, make):
+    """Pairs of one offset may have matrices of their own; what turns with the offset is told apart as well."""
+    layer = build(make, GRIDS[table], 2)
+    x = torch.randn(2, layer.relations.n, 5, dtype=F64)
+    close(as_translution(layer)(x), layer(x))
+
+
+def test_a_table_that_is_not_finer_is_refused():
+    heads = plain(build(Translution, pairs(4), 2))
+    with pytest.raises(ValueError, match="tell apart what the coarser table does"):
+        heads.on(shared(4))
 
 
 @pytest.mark.parametrize("name", RULES)

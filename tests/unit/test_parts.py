@@ -21,6 +21,7 @@ from translution_lib import (
     Encoded,
     Encoding,
     PositionalGate,
+    Relations,
     Rotary,
     ScalarBias,
     Transport,
@@ -268,3 +269,11 @@ def test_parameters_under_their_old_names_load(name, options):
     inside = renamed({f"blocks.0.mixer.{key}": table for key, table in old.items()} | {"position": torch.ones(2, 2)})
     assert inside.keys() == {f"blocks.0.mixer.{key}" for key in layer.state_dict()} | {"position"}
     assert renamed(layer.state_dict()).keys() == layer.state_dict().keys()
+
+
+@pytest.mark.parametrize("labels", [("all",), (0,), ((0, 0, 0),)])
+@pytest.mark.parametrize("name", ["scalar-bias", "gated-bias", "key-vector", "value-vector"])
+def test_relations_of_ones_own_on_a_grid_are_no_offsets(name, labels):
+    table = Relations(torch.zeros(6, 6, dtype=torch.long), 1, labels, (2, 3))
+    with pytest.raises(ValueError, match="relations must be a table of offsets, .* got the labels"):
+        MIXERS[name](table, 8, 2)

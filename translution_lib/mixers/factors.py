@@ -113,10 +113,13 @@ class Factors:
 
         Label: eq-rel-tying.
         """
-        ids = _ids(self.relations, relations)
-        finer: dict[str, Any] = {name: table[ids.to(table.device)] if table.shape[0] > 1 else table for name, table in
-                 (("query", self.query), ("key", self.key), ("value", self.value))}
+        tables = {"query": self.query, "key": self.key, "value": self.value}
+        own = {name: table for name, table in tables.items() if table.shape[0] > 1}
+        finer: dict[str, Any] = {name: self._at(relations, table) for name, table in own.items()}
         return replace(self, relations=relations, **finer)
+
+    def _at(self, relations: Relations, table: Tensor) -> Tensor:
+        return table[_ids(self.relations, relations).to(table.device)]
 
     def star(self) -> Star:
         """Return the six tables of form (★).
@@ -169,9 +172,15 @@ def _identity(size: int, like: Tensor) -> Tensor:
 
 
 def _ids(coarse: Relations, fine: Relations) -> Tensor:
-    """Return which relation of a coarser table of the same pairs holds each relation of a finer one."""
+    """Return which relation of a coarser table of the same pairs holds each relation of a finer one.
+
+    Raises:
+        ValueError: the other is not finer: one of its relations has pairs of two.
+    """
     pairs, ids = fine.mask, torch.zeros(fine.count, dtype=torch.long, device="cpu")
     ids[fine.index[pairs]] = coarse.index[pairs]
+    if not torch.equal(ids[fine.index[pairs]], coarse.index[pairs]):
+        raise ValueError("relations must tell apart what the coarser table does: a relation has pairs of two")
     return ids
 
 

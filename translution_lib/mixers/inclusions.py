@@ -27,7 +27,7 @@ from translution_lib.mixers.positional import offset_count
 from translution_lib.mixers.relative_performer import PerformerS1, PerformerS2
 from translution_lib.mixers.rotary_translution import RotaryTranslution
 from translution_lib.mixers.translution import Translution, ValueTranslution
-from translution_lib.relations import Relations, every_offset, offsets
+from translution_lib.relations import MASKED, Relations, every_offset, offsets
 
 
 @factors.register(Translution)
@@ -51,8 +51,21 @@ def _parts(layer: Attention) -> Factors:
 
 
 def _finest(heads: Factors, layer: Attention) -> Factors:
-    """Return the heads at a table where every offset has a relation of its own."""
-    return heads.on(every_offset(layer.relations)) if heads.relations is layer.relations else heads
+    """Return the heads at a table that tells all offsets apart, and whatever the layer's own table does besides."""
+    if heads.relations is not layer.relations:
+        return heads
+    return heads.on(_both(layer.relations, every_offset(layer.relations)))
+
+
+def _both(one: Relations, offset: Relations) -> Relations:
+    """Return the table of offsets where it determines another's relations, else that of pairs (relation, offset)."""
+    pairs = one.mask
+    found, ids = torch.unique(offset.index[pairs] * one.count + one.index[pairs], return_inverse=True)
+    if len(found) == len(offset.index[pairs].unique()):
+        return offset
+    labels = tuple((offset.labels[k // one.count], one.labels[k % one.count]) for k in found.tolist())
+    return Relations(torch.full_like(one.index, MASKED).masked_scatter(pairs, ids), len(found), labels,
+                     causal=one.causal)
 
 
 @factors.register(GeneralTranslution)
@@ -113,8 +126,8 @@ def _rotary(part: Rotary, heads: Factors, layer: Attention) -> Factors:
     if layer.relations.cls and part.cls_token == "origin":
         raise NoTranslution(part, "the score of a pair with the CLS token turns with the place of the other token",
                             "thm-taxonomy-absolute")
-    heads = _finest(heads, layer)
-    return heads.turned(_rotations(part, heads.relations).to(heads.query))
+    heads, offset = _finest(heads, layer), every_offset(layer.relations)
+    return heads.turned(heads.refined(_rotations(part, offset), offset).to(heads.query))
 
 
 def _rotations(part: Rotary, rel: Relations) -> torch.Tensor:

@@ -16,11 +16,16 @@ def offset_count(relations: Relations) -> int:
     """Return m, the number of relations that are offsets: all but those of the CLS token, whose labels are texts.
 
     Raises:
-        ValueError: a table without a grid, such as ``pairs(n)`` or ``shared(n)``: its relations are not offsets.
+        ValueError: a table without a grid, such as ``pairs(n)`` or ``shared(n)``, or a grid with relations of one's
+            own: its relations are not offsets.
     """
     if relations.shape is None:
         raise ValueError(f"relations must be a table of offsets, as offsets(shape) makes it, got {relations!r}")
-    return sum(not isinstance(label, str) for label in relations.labels)
+    labels = [label for label in relations.labels if not isinstance(label, str)]
+    if not labels or {len(label) if isinstance(label, tuple) else 0 for label in labels} != {len(relations.shape)}:
+        raise ValueError("relations must be a table of offsets, as offsets(shape) makes it, got the labels "
+                         f"{str(relations.labels[:3])[:80]} …")
+    return len(labels)
 
 
 def clipped(relations: Relations, clip: int | None) -> Relations:
