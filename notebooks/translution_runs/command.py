@@ -6,6 +6,7 @@ stopped by an interrupt or a request to end, with a checkpoint written.
 
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from typing import Annotated
 import torch
 import typer
 
+from translution_runs.files import checkpoint_folder
 from translution_runs.grids import (
     Grid,
     Status,
@@ -132,6 +134,9 @@ def collect(wanted: Grid, store: Path) -> None:
     try:
         found = [status(config, store) for config in wanted.runs]
         gather(store, wanted.name, [one.config.name for one in found if one.state == DONE])
+        for one in found:
+            if one.state == DONE:  # a kill between record and checkpoints may have left these
+                shutil.rmtree(checkpoint_folder(store, one.config.name), ignore_errors=True)
     except (ValueError, OSError) as error:
         typer.echo(f"records in {store} are not gathered: {error}", err=True)
 

@@ -5,6 +5,7 @@ Chapter "From laptop to cluster".
 """
 
 import json
+from base64 import b64decode
 from collections.abc import Mapping
 from math import exp, isclose
 from pathlib import Path
@@ -18,6 +19,8 @@ from translution_runs.files import write_atomically
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 MOST = 1 << 26  # bytes of one record; the largest on record has a hundredth of that
+NEEDED = {"versions": ("torch",), "device": ("model", "threads"), "seconds": ("total",)}
+"""What every record says, and tables read."""
 SCHEMA_VERSION = 2  # raise it, and the record's, when the form changes
 
 
@@ -57,6 +60,10 @@ class Evaluation(_Part):
                 and 0 <= low <= self.accuracy <= high <= 1 and self.loss >= 0):
             raise ValueError(f"{self.correct} right of {self.n} are no accuracy of {self.accuracy} in {self.interval} "
                              f"with a loss of {self.loss}")
+        if self.outcomes:
+            answers = b64decode(self.outcomes, validate=True)
+            if len(answers) != -(-self.n // 8) or int.from_bytes(answers).bit_count() != self.correct:
+                raise ValueError(f"the outcomes are not {self.correct} right of {self.n}")
         return self
 
 
@@ -159,10 +166,19 @@ class Record(_Part):
     source: Mapping[str, Any] | None
     device: Mapping[str, Any]
     seconds: Mapping[str, float]
-    resumed: int
+    resumed: int = Field(ge=0)
     peak_memory: Mapping[str, int | None]
     date: str
     learnt: Mapping[str, list[list[float]]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _whole(self) -> "Record":
+        for name, keys in NEEDED.items():
+            if missing := [key for key in keys if key not in getattr(self, name)]:
+                raise ValueError(f"{name}: has no {', '.join(missing)}")
+        if self.parameters.get("seed", self.seed) != self.seed:
+            raise ValueError(f"seed: got {self.seed}, and {self.parameters['seed']} among the parameters")
+        return self
 
     def write(self, folder: str | Path) -> Path:
         """Write the record to `folder` as `<name>.json`: whole or not at all."""

@@ -6,6 +6,7 @@ held by their checksums, the rest of a run by its tests.
 """
 
 from collections.abc import Container, Iterable, Mapping
+from math import isfinite
 from pathlib import Path
 
 import torch
@@ -66,7 +67,23 @@ def known(results: str | Path) -> dict[str, list[float]]:
     """What is stored, by the name of the run; empty without a file."""
     path = Path(results) / FILE
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return {name: [float(value) for value in values] for name, *values in map(str.split, lines)}
+    return dict(stored_line(line, f"{path}, line {number}") for number, line in enumerate(lines, 1))
+
+
+def stored_line(line: str, where: str) -> tuple[str, list[float]]:
+    """The name and losses of a line.
+
+    Raises:
+        ValueError: no name with as many finite losses as there are steps.
+    """
+    name, *values = line.split() or [""]
+    try:
+        losses = [float(value) for value in values]
+    except ValueError:
+        losses = []
+    if len(losses) != len(TOLERANCES) or not all(map(isfinite, losses)):
+        raise ValueError(f"{where}: expected a run's name and {len(TOLERANCES)} losses")
+    return name, losses
 
 
 def repeated(results: str | Path, write: bool = False) -> dict[str, str]:

@@ -227,7 +227,8 @@ class Trainer:
         self.progress.seconds += perf_counter() - started
 
     def _save(self) -> None:
-        state = {**state_of(self.wrapped, self.plain, self.fabric), "progress": self.progress.state()}
+        state = {**state_of(self.wrapped, self.plain, self.fabric), "progress": self.progress.state(),
+                 "data": dict(self.data.sha256)}
         if self.fabric.global_rank == 0 and self.keeper is not None:
             self.keeper.save(self.step, state)
         self.fabric.barrier()
@@ -237,6 +238,8 @@ class Trainer:
 
         def use(state: dict[str, Any]) -> None:
             nonlocal progress
+            if state.get("data", dict(self.data.sha256)) != dict(self.data.sha256):  # older ones do not say
+                raise ValueError("it was trained on other data, by their checksums")
             found = Progress.of(state["progress"], self.config.epochs)
             restore_state(self.wrapped, self.plain, self.fabric, state)
             progress = found

@@ -268,3 +268,14 @@ def test_an_interrupt_is_noted_and_what_was_found_stays(plan, tmp_path):
     with pytest.raises(RuntimeError):
         session.run()
     assert json.loads((tmp_path / "found" / SESSION).read_text())["state"] == "stopped by SIGINT"
+
+
+@pytest.mark.parametrize("commit", ["--output=victim", "-o", "HEAD", 7, ["a"], {"a": 1}, "", "\0"])
+def test_a_commit_that_is_no_commit_never_reaches_git(tmp_path, monkeypatch, commit):
+    """git takes what begins with a dash for an option, and some of its options write files."""
+    monkeypatch.chdir(tmp_path)
+    folder = Folder(tmp_path / "found")
+    folder.note(form=1, source={"commit": commit}, library="0", grids={})
+    with pytest.raises(ValueError, match="source: got the commit .* expected 7 to 64 hexadecimal digits"):
+        bring_home(tmp_path / "found", tmp_path / "results")
+    assert [path.name for path in tmp_path.iterdir()] == ["found"]

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 import warnings
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -191,3 +192,74 @@ def test_modules_that_lie_beside_the_data_are_not_run(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_does_not_go_on_with_other_data(quick):
+    """The checksums of what it was trained on stand in its checkpoint."""
+    (config, *_) = read_grid(quick / "quick.yaml", "smoke", {"epochs": 4, "checkpoint_steps": 1}).runs
+    run = Run.begin(execute.placed(config, quick / "runs"))
+    run.load()
+    run.build()
+    run.train()
+    again = Run.begin(run.config)
+    again.load()
+    again.sets["train"] = replace(again.sets["train"], sha256={"digits": "0" * 64})
+    again.build()
+    with pytest.warns(RuntimeWarning, match="does not fit: ValueError: it was trained on other data"), \
+            pytest.raises(ValueError, match="no checkpoint can be used .* remove the folder to start anew"):
+        again.train()
+
+
+def grid_of(quick, name, text):
+    (quick / f"{name}.yaml").write_text(text)
+    return call("status", f"{name}.yaml", "--profile", "smoke")
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (("seeds: [0, 1]", "seeds: [0, 0]"), "seeds: Value error, got [0, 0], expected each seed once"),
+    (("seeds: [0, 1]", "seeds: [0, false]"), "seeds.1: Input should be a valid integer"),
+    (("seeds: [0, 1]", 'seeds: [0, "1"]'), "seeds.1: Input should be a valid integer"),
+    (("  turned: {mixer", "  plain: {mixer"), "'plain' stands twice"),
+    (("epochs: 1,", "epochs: 1, epochs: 2,"), "'epochs' stands twice")])
+def test_what_stands_twice_in_a_grid_is_refused(quick, change, message):
+    code, text = grid_of(quick, "quick", GRID.replace(*change))
+    assert code == 2 and "quick.yaml" in text and message in " ".join(text.split())
+
+
+def test_a_grid_is_like_one_that_is_like_no_other(quick):
+    (quick / "base.yaml").write_text(GRID.replace("name: quick", "name: base\nlike: quick"))
+    code, text = grid_of(quick, "top", GRID.replace("name: quick", "name: top\nlike: base"))
+    assert code == 2 and "top.yaml: like: base is like quick itself" in text
+    code, text = grid_of(quick, "self", GRID.replace("name: quick", "name: self\nlike: self"))
+    assert code == 2 and "self.yaml: like: self is like self itself" in text
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"device": {}}, "device: has no model, threads"), ({"seconds": {}}, "seconds: has no total"),
+    ({"versions": {}}, "versions: has no torch"), ({"resumed": -1}, "resumed"),
+    ({"seed": 99}, "seed: got 99, and 0 among the parameters")])
+def test_a_record_that_lacks_what_tables_read_or_contradicts_itself_is_refused(quick, change, message):
+    path = a_record(quick)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(ValueError, match=f"{path.name}: not a run record of schema 2; .*{message}"):
+        read_records(path.parent)
+
+
+@pytest.mark.parametrize("outcomes", ["////", "%%%", "AA=="])
+def test_outcomes_that_are_not_what_was_right_are_refused(quick, outcomes):
+    path = a_record(quick)
+    content = json.loads(path.read_text())
+    for one in content["evaluations"].values():
+        one["outcomes"] = outcomes
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=f"{path.name}: not a run record of schema 2; evaluations"):
+        read_records(path.parent)
+
+
+def test_checkpoints_that_a_kill_left_beside_a_record_go(quick):
+    path = a_record(quick)
+    left = path.with_suffix(".checkpoints")
+    left.mkdir()
+    (left / "step-00000001.pt").touch()
+    call("run", "quick.yaml", "--profile", "smoke", "--seed", 0, "--row", "plain")
+    assert not left.exists()

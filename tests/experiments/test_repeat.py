@@ -58,3 +58,10 @@ def test_the_random_state_and_the_threads_are_as_before(chosen):
     config, state = next(iter(chosen.values())), torch.get_rng_state()
     repeat.losses(config)
     assert torch.equal(state, torch.get_rng_state()) and torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize("line", ["one 1.0 2.0", "one inf inf inf", "one a b c", "", "one 1.0 nan 2.0"])
+def test_a_damaged_line_of_losses_is_named(tmp_path, line):
+    (tmp_path / repeat.FILE).write_text(f"zero 1.0 2.0 3.0\n{line}\n")
+    with pytest.raises(ValueError, match="steps.txt, line 2: expected a run's name and 3 losses"):
+        repeat.known(tmp_path)

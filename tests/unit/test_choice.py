@@ -428,3 +428,8 @@ def test_a_bound_lies_below_what_one_wrong_pair_does():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_triton_agrees_on_a_case_that_its_interpreter_can_run(dtype):
     assert max(proof.compare(fused, proof.CASES[2], 2, CPU, dtype)) < proof.BOUNDS[dtype] / 5
+
+
+def test_forms_that_are_nested_too_deeply_are_nobodys(monkeypatch):
+    monkeypatch.setenv(choice.VARIABLE, "[" * 100_000)
+    assert choice._given(CPU, ("cpu", "torch.float32")) is None

@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.unit.strategies import F64, LINEAR, grids
-from translution_lib import MIXERS, Attention, Convolution, LoRTranslution, Translution, offsets, pairs, place_cls, shared
+from translution_lib import (
+    MIXERS,
+    Attention,
+    Convolution,
+    LoRTranslution,
+    Translution,
+    offsets,
+    pairs,
+    place_cls,
+    shared,
+)
 from translution_lib.mixers import Mixer, Rotary, ScalarBias, Vectors, inclusions
 from translution_lib.mixers.bilinear import BilinearAttention
 from translution_lib.mixers.convert import NoTranslution, as_translution, factors
@@ -117,8 +127,8 @@ GRIDS = {
     "placed": place_cls(offsets((2, 3), cls=True)),
     "some": place_cls(offsets((2, 3), cls=True)).select([0, 2, 3, 5]),
     "own ids": replace(offsets((2, 2)), index=torch.arange(16).view(4, 4), count=16, labels=tuple(range(16))),
-    "own ids, causal": replace(offsets(3, causal=True), index=torch.tensor([[0, -1, -1], [1, 2, -1], [0, 3, 4]]), count=5,
-                               labels=tuple(range(5))),
+    "own ids, causal": replace(offsets(3, causal=True), labels=tuple(range(5)), count=5,
+                               index=torch.tensor([[0, -1, -1], [1, 2, -1], [0, 3, 4]])),
 }
 
 

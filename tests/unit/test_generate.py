@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.strategies import DIM, EVERY, F64, build
 from translution_lib import GPT, MIXERS, Attention, Encoding, Rotary, Translution, bucketed, offsets, relations, shared
 from translution_lib.mixers import Mixer
+from translution_lib.models.gpt import drawn
 
 N = 7
 SIZE = {"vocabulary": 11, "context": N, "dim": DIM, "depth": 2, "heads": 2, "ff": 12}
@@ -217,3 +218,19 @@ def test_a_long_text_leaves_no_tables_behind(monkeypatch):
         assert 0 < kept(model.relations) < 20 * 64**2 and len(relations.TABLES) <= 2
     finally:
         gc.enable()
+
+
+def test_of_equal_tokens_no_more_than_asked_for_are_drawn():
+    """Ties are common in half precision."""
+    logits = torch.tensor([[0.0, 1.0, 1.0, 1.0, -1.0]]).expand(200, -1)
+    for kept in (1, 2, 3):
+        assert len(drawn(logits, 1.0, kept).unique()) == kept
+    assert drawn(logits, 1e-320, None).unique().tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("temperature", [0, 1.0])
+def test_logits_that_are_no_numbers_are_refused(temperature):
+    model = GPT(mixer="rotary", **SIZE)
+    model.head.weight.data[3] = math.nan
+    with pytest.raises(ValueError, match="logits are not numbers"):
+        model.generate(torch.tensor([[1]]), 2, temperature=temperature)

@@ -228,7 +228,7 @@ def _known(device: torch.device, dtype: torch.dtype) -> list[dict] | None:
 
 def _given(device: torch.device, key: tuple[str, str]) -> list[dict] | None:
     """Return the verdicts in ``TRANSLUTION_FORMS`` if they were found by the same software on such a device."""
-    with suppress(ValueError, TypeError, KeyError):
+    with suppress(ValueError, TypeError, KeyError, RecursionError):
         for entry in _environment()["found"]:
             if (entry["device"], entry["dtype"]) == key:
                 return _fitting(device, entry["verdicts"])

@@ -202,7 +202,7 @@ class GPT(nn.Module):
 
         Raises:
             ValueError: no token to begin with, ids that are not integers, more new tokens than the context holds, a
-                temperature below 0, a top_k that is not an integer from 1.
+                temperature below 0, a top_k that is not an integer from 1, logits that are NaN.
 
         Label: thm-language-temperature.
         """
@@ -231,11 +231,15 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def drawn(logits: Float[Tensor, "b v"], temperature: float | int, top_k: int | None,
           generator: torch.Generator | None = None) -> Int[Tensor, "b 1"]:
     """Return a token for each row, from softmax(logits / temperature) in double precision."""
+    if bool(logits.isnan().any()):
+        raise ValueError("the model's logits are not numbers: a NaN stands among its weights, or became of them")
     if not temperature:
         return logits.argmax(-1, keepdim=True)
-    logits = logits.double() / temperature
+    logits = logits.double()
+    logits = (logits - logits.amax(-1, keepdim=True)) / temperature             # the largest is 0: none overflows
     if top_k is not None and top_k < logits.shape[1]:
-        logits = logits.masked_fill(logits < logits.topk(top_k).values[:, -1:], -math.inf)
+        values, kept = logits.topk(top_k)                                       # so many, also among equals
+        logits = torch.full_like(logits, -math.inf).scatter(-1, kept, values)
     weights = logits.softmax(-1)
     return torch.multinomial(weights if generator is None else weights.to(generator.device), 1, generator=generator)
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import tarfile
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from translution_runs.grids.gathering import gather
 from translution_runs.kinds import kind_named
 from translution_runs.records import Record
 
+COMMIT = re.compile(r"[0-9a-f]{7,64}")
 BENCHMARK_FIELDS = {"benchmark": str, "status": str, "rows": list, "parameters": dict, "processor": str, "source": dict}
 
 
@@ -71,9 +73,16 @@ def read(folder: str | Path) -> Brought:
             record = checked(line, f"{Path(folder) / name}, line {number}")
             if record.name not in grids:
                 raise ValueError(f"{Path(folder) / name}, line {number}: {record.name} is no run of the session")
-            brought.records[record.experiment, grids[record.name]].append(record)
+            before = brought.records[record.experiment, grids[record.name]]
+            if any(one.name == record.name and one != record for one in before):
+                raise ValueError(f"{Path(folder) / name}, line {number}: {record.name} stands there twice, with "
+                                 "different results")
+            before.append(record)
     for number, line in lines(folder, BENCHMARKS):
-        name, found = benchmark(line, f"{Path(folder) / BENCHMARKS}, line {number}")
+        where = f"{Path(folder) / BENCHMARKS}, line {number}"
+        name, found = benchmark(line, where)
+        if brought.benchmarks.setdefault(name, found) != found:
+            raise ValueError(f"{where}: the benchmark {name} stands there twice, with different results")
         brought.benchmarks[name] = found
     return brought
 
@@ -117,7 +126,7 @@ def benchmark(line: str, where: str) -> tuple[str, dict[str, Any]]:
     except (json.JSONDecodeError, RecursionError, TypeError, KeyError) as error:
         raise ValueError(f"{where}: no benchmark ({type(error).__name__}: {error})") from None
     wrong = [key for key, kind in BENCHMARK_FIELDS.items() if not isinstance(record.get(key), kind)]
-    if wrong or not isinstance(name, str) or not name.replace("-", "").isalnum():
+    if wrong or not isinstance(name, str) or not name.replace("-", "").isalnum() or f"{name}.json" == SESSION:
         raise ValueError(f"{where}: no benchmark; {', '.join(wrong) or 'its name'} is missing or of another form")
     return name, record
 
@@ -126,11 +135,14 @@ def check_source(brought: Brought) -> None:
     """Refuse records of a library that is not that of the commit they name."""
     if brought.session.get("rehearsal"):
         return
-    commits = {(record.source or {}).get("commit") for records in brought.records.values() for record in records}
-    commits |= {record["source"].get("commit") for record in brought.benchmarks.values()}
-    for commit in commits or {(brought.session.get("source") or {}).get("commit")}:
+    commits = [(record.source or {}).get("commit") for records in brought.records.values() for record in records]
+    commits += [record["source"].get("commit") for record in brought.benchmarks.values()]
+    source = brought.session.get("source")
+    for commit in commits or [source.get("commit") if isinstance(source, dict) else None]:
         if commit is None:
             raise ValueError("source: records without a commit; expected TRANSLUTION_COMMIT to name it there")
+        if not isinstance(commit, str) or not COMMIT.fullmatch(commit):  # git would take it for an option
+            raise ValueError(f"source: got the commit {str(commit)[:40]!r}, expected 7 to 64 hexadecimal digits")
         if brought.session.get("library") != digest_of(commit):
             raise ValueError(f"source: the library there was not that of commit {commit[:10]}, which it names")
 

@@ -2,15 +2,47 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 import translution_lib
 
 PROFILES = ("smoke", "cpu", "paper")
 Parameters = dict[str, Any]
+
+
+def once(seeds: list[int]) -> list[int]:
+    """Refuse a seed that stands twice: its run would count as two."""
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"got {seeds}, expected each seed once")
+    return seeds
+
+
+Seeds = Annotated[list[StrictInt], AfterValidator(once)]
+
+
+class Loader(yaml.SafeLoader):
+    """YAML's safe loader, which keeps no name that stands twice: the last one would hold without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
+        """As the parent's, for names that stand once."""
+        seen = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} stands twice", key.start_mark)
+            seen.add((key.tag, str(key.value)))
+        return super().construct_mapping(node, deep)
 
 
 class _Part(BaseModel):
@@ -69,7 +101,7 @@ class Profile(_Part):
     rows: dict[str, Parameters] = Field(default_factory=dict)
     columns: dict[str, Parameters] = Field(default_factory=dict)
     without_columns: list[str] = Field(default_factory=list)
-    seeds: list[int] = Field(default_factory=list)
+    seeds: Seeds = Field(default_factory=list)
     without: list[str] = Field(default_factory=list)
     differs: str = Field(min_length=1)
 
@@ -99,7 +131,7 @@ class GridFile(_Part):
     experiment: Literal["image-classification", "language-modelling"]
     like: str = ""
     common: Parameters = Field(default_factory=dict)
-    seeds: list[int] = Field(min_length=1)
+    seeds: Seeds = Field(min_length=1)
     rows: dict[str, RowSpec] = Field(min_length=1)
     columns: dict[str, Column] = Field(min_length=1)
     profiles: dict[str, Profile] = Field(min_length=1)
@@ -121,7 +153,11 @@ def read_file(path: str | Path) -> GridFile:
     path = Path(path)
     content = raw(path)
     if content.get("like"):
-        content = inherited(content, raw(path.with_name(f"{content['like']}.yaml")))
+        base = raw(path.with_name(f"{content['like']}.yaml"))
+        if base.get("like"):
+            raise ValueError(f"{path.name}: like: {content['like']} is like {base['like']} itself; expected a grid "
+                             "that is like no other")
+        content = inherited(content, base)
     try:
         found = GridFile.model_validate(content)
     except ValidationError as error:
@@ -139,7 +175,7 @@ def raw(path: Path) -> Parameters:
         ValueError: no such file, or no mapping in YAML.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader)  # noqa: S506, a safe one
     except FileNotFoundError:
         raise ValueError(f"{path}: no such grid file") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -49,7 +49,7 @@ def gather(
     if all(gathered(folder, one) for one in wanted):
         return []
     folder.mkdir(parents=True, exist_ok=True)
-    with lock.hold(folder / "gathering.lock", PATIENCE):
+    with lock.hold(folder / ".gathering.lock", PATIENCE):
         new = {record.name: record for record in (meant(folder, one) for one in wanted)}
         lines = sound_lines(folder)
         elsewhere = {one.name for one in wanted if isinstance(one, Record)}
