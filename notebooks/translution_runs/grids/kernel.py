@@ -105,7 +105,8 @@ class RelayEngine(Engine):
         """Run the notebook; the kernel imports this very library, wherever it lies."""
         client = Client(nb_man, relay, bar, timeout=None, startup_timeout=START_SECONDS, kernel_name=kernel_name,
                         extra_arguments=["--log-level=CRITICAL"])  # errors arrive as messages
-        paths = [*map(str, FOLDERS), os.environ.get("PYTHONPATH", "")]
+        # A kernel drops the first entry where that is the working folder: one that is none stands before.
+        paths = [os.devnull, *map(str, FOLDERS), os.environ.get("PYTHONPATH", "")]
         return client.execute(env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))})
 
 
