@@ -72,8 +72,6 @@ def before(modules: Annotated[list[str] | None, typer.Option(
         "--import", help="a module that registers layers of your own in MIXERS; may be given several times")] = None,
         ) -> None:
     """Run the experiments behind the tables of the book, and print the tables."""
-    # A folder of files that somebody else has written is no place to import from, unless a module there is named.
-    os.environ.setdefault("PYTHONSAFEPATH", "1")
     if modules:
         sys.path.append(os.getcwd())
     for name in modules or ():

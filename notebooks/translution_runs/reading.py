@@ -122,6 +122,8 @@ def stamp(path: Path) -> Stamp:
         OSError: there is none, or something else, such as a pipe, which nobody may ever write to.
     """
     found = os.stat(path)
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "not a file", str(path))
     return found.st_mtime_ns, found.st_size, found.st_ino

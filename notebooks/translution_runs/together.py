@@ -28,7 +28,7 @@ from translution_runs.kinds import AnyConfig, kind_named, kind_of
 from translution_runs.records import Record
 from translution_runs.signals import Interrupted, Stop, stop_on_signals
 
-COMMAND = [sys.executable, "-m", "translution_runs.together"]
+COMMAND = [sys.executable, "-P", "-m", "translution_runs.together"]
 LINES = 20  # of a worker's standard error, kept for a failure
 PATIENCE = 10.0  # seconds from TERM to KILL
 GLANCE = 0.2  # seconds between two looks at the clock, and at signals

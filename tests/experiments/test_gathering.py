@@ -53,8 +53,9 @@ def record(mixer="self-attention", seed=0, loss=1.0, name="", **changes):
         "experiment": "image-classification", "name": name or config.name, "parameters": config.parameters(),
         "seed": seed, "model": {}, "cost": {}, "evaluations": {}, "curve": curve, "sample": "ζ\u2028next",
         "data": {"train": {"name": "mnist", "split": "train", "samples": 10, "sha256": {}}},
-        "versions": {"translution_lib": translution_lib.__version__}, "source": None, "device": {"model": "none"},
-        "seconds": {"train": 2.0}, "resumed": 0, "peak_memory": {}, "date": "2026-01-01"})
+        "versions": {"translution_lib": translution_lib.__version__, "torch": "2"}, "source": None,
+        "device": {"model": "none", "threads": 1},
+        "seconds": {"train": 2.0, "total": 3.0}, "resumed": 0, "peak_memory": {}, "date": "2026-01-01"})
 
 
 def configured(mixer="self-attention", seed=0, **changes):
@@ -225,7 +226,7 @@ def test_several_processes_gather_and_make_a_record_at_once(folder, grids, forge
 
 def test_another_process_is_waited_for_and_named(folder, grids, monkeypatch):
     monkeypatch.setattr(gathering, "PATIENCE", 0.05)
-    with lock.hold(folder / "gathering.lock"), pytest.raises(ValueError, match="gathering: is being run by process"):
+    with lock.hold(folder / ".gathering.lock"), pytest.raises(ValueError, match="gathering: is being run by process"):
         gather(folder, "b", SIX, grids)
     assert content(folder) == {}
 
@@ -291,7 +292,7 @@ def test_a_line_twice_is_one_record_and_in_two_files_it_is_damage(folder, grids)
 
 def test_a_record_of_another_version_keeps_its_name(folder):
     """What a later version would call it is no damage."""
-    old = record().model_copy(update={"name": "as-it-was", "versions": {"translution_lib": "0.0.1"}})
+    old = record().model_copy(update={"name": "as-it-was", "versions": {"translution_lib": "0.0.1", "torch": "2"}})
     (folder / "b.jsonl").write_bytes(old.line())
     assert read_records(folder) == [old] and status(configured(), folder).state == "missing"
 

@@ -72,8 +72,9 @@ def record(config, correct, **changes):
     data = DataSource(name="digits", split="test", samples=1000, sha256={"digits": "0" * 64})
     whole = {"experiment": "image-classification", "name": config.name, "parameters": config.parameters(),
              "seed": config.seed, "model": {}, "cost": {"parameters": 1}, "evaluations": {"dynamic": found},
-             "curve": (), "data": {"test": data}, "versions": {"translution_lib": translution_lib.__version__},
-             "source": None, "device": {"model": "none"}, "seconds": {}, "resumed": 0, "peak_memory": {},
+             "curve": (), "data": {"test": data}, "source": None,
+             "versions": {"translution_lib": translution_lib.__version__, "torch": "2"},
+             "device": {"model": "none", "threads": 1}, "seconds": {"total": 1.0}, "resumed": 0, "peak_memory": {},
              "date": "2026-01-01"}  # fmt: skip
     return Record(**{**whole, **changes})
 
@@ -237,7 +238,7 @@ def test_records_decide_about_an_accuracy(small):
 
 
 def test_a_record_of_other_runs_decides_nothing(small):
-    old = {"versions": {"translution_lib": "0.0.0"}}
+    old = {"versions": {"translution_lib": "0.0.0", "torch": "2"}}
     assert numbers.number_row(PLAIN, small("plain", 925, 926, 927, **old)).status == "not yet run"
     assert numbers.number_row(PLAIN, small("plain", 925, 926, 927, parameters={"dim": 9})).status == "not yet run"
 

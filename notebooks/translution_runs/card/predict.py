@@ -29,7 +29,7 @@ def measured(configs: Sequence[AnyConfig], seconds: float) -> dict[str, float]:
     asked = list({key(config): config for config in configs}.values())
     text = "".join(json.dumps([kind_of(one).name, one.model_dump(mode="json")]) + "\n" for one in asked)
     found: dict[str, float] = {}
-    with subprocess.Popen([sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    with subprocess.Popen([sys.executable, "-P", "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, text=True) as process:
         try:
             answers, _ = process.communicate(text, seconds)

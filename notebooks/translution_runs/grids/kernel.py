@@ -107,7 +107,9 @@ class RelayEngine(Engine):
                         extra_arguments=["--log-level=CRITICAL"])  # errors arrive as messages
         # A kernel drops the first entry where that is the working folder: one that is none stands before.
         paths = [os.devnull, *map(str, FOLDERS), os.environ.get("PYTHONPATH", "")]
-        return client.execute(env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))})
+        # A folder of files that somebody else has written is no place to import from.
+        return client.execute(env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+                                   "PYTHONSAFEPATH": "1"})
 
 
 papermill_engines.register(ENGINE, RelayEngine)
