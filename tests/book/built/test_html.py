@@ -40,7 +40,7 @@ SENTENCES = {
     "book/experiments/language": "Perplexity is the exponential of the mean loss per token.",
     "book/experiments/imagenet": "no picture is repeated or dropped",
     "book/experiments/verdict": "Exact statements are cheap and final.",
-    "book/experiments/sharing": "Clipping and buckets save parameters and no work.",
+    "book/experiments/sharing": "Clipping and buckets save parameters, and in the layers here no work.",
     "book/experiments/ledger": "No status is typed. A program decides each one from formulas",
     "book/experiments/cluster": "Everything else may die.",
     "book/encodings/your_own": "a formula has no edge, a table has",
