@@ -18,7 +18,7 @@ from typing import Annotated
 import torch
 import typer
 
-from translution_runs.files import checkpoint_folder
+from translution_runs.files import checkpoint_folder, lock_file
 from translution_runs.grids import (
     Grid,
     Status,
@@ -38,6 +38,7 @@ from translution_runs.grids.plan import predict
 from translution_runs.grids.status import DONE, FAILED
 from translution_runs.grids.store import find_record, store_of
 from translution_runs.kinds import AnyConfig, kind_named, kind_of
+from translution_runs.lock import holder
 from translution_runs.signals import Interrupted
 
 app = typer.Typer(help="Run the experiments behind the tables of the book, and print the tables.", no_args_is_help=True,
@@ -133,7 +134,8 @@ def collect(wanted: Grid, store: Path) -> None:
         found = [status(config, store) for config in wanted.runs]
         gather(store, wanted.name, [one.config.name for one in found if one.state == DONE])
         for one in found:
-            if one.state == DONE:  # a kill between record and checkpoints may have left these
+            # A kill between record and checkpoints may have left these; a run that is made again has its own.
+            if one.state == DONE and not holder(lock_file(store, one.config.name)):
                 shutil.rmtree(checkpoint_folder(store, one.config.name), ignore_errors=True)
     except (ValueError, OSError) as error:
         typer.echo(f"records in {store} are not gathered: {error}", err=True)

@@ -119,6 +119,11 @@ class Trainer:
         self.recorded = self._recorded(capture)
 
     @property
+    def checksums(self) -> dict[str, str]:
+        """Of what is trained on."""
+        return dict(self.data.sha256)
+
+    @property
     def step(self) -> int:
         """Steps taken since the very start."""
         return len(self.progress.epochs) * self.steps + self.progress.step
@@ -228,7 +233,7 @@ class Trainer:
 
     def _save(self) -> None:
         state = {**state_of(self.wrapped, self.plain, self.fabric), "progress": self.progress.state(),
-                 "data": dict(self.data.sha256)}
+                 "data": self.checksums}
         if self.fabric.global_rank == 0 and self.keeper is not None:
             self.keeper.save(self.step, state)
         self.fabric.barrier()
@@ -238,7 +243,7 @@ class Trainer:
 
         def use(state: dict[str, Any]) -> None:
             nonlocal progress
-            if state.get("data", dict(self.data.sha256)) != dict(self.data.sha256):  # older ones do not say
+            if state.get("data", self.checksums) != self.checksums:  # older ones do not say
                 raise ValueError("it was trained on other data, by their checksums")
             found = Progress.of(state["progress"], self.config.epochs)
             restore_state(self.wrapped, self.plain, self.fabric, state)

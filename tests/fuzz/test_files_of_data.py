@@ -192,7 +192,6 @@ def test_a_damaged_list_of_checksums_refuses_or_knows_the_file(data):
         assert outcome(kind, folder) == expected
 
 
-
 @pytest.mark.parametrize("victim", ["victim", "list of checksums"])
 @pytest.mark.parametrize("name", KINDS)
 def test_a_pipe_in_place_of_a_file_holds_nobody_up(name, victim):

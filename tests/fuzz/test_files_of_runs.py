@@ -3,7 +3,6 @@
 `make nightly` looks at many more examples.
 """
 
-import io
 import json
 import tempfile
 import warnings
@@ -116,7 +115,7 @@ def test_a_damaged_grid_is_read_or_refused_by_its_name(text):
             try:
                 assert read_grid(path, profile).runs
             except ValueError as error:
-                assert "quick.yaml" in str(error) or "profile" in str(error) or "quick" in str(error), str(error)
+                assert "quick" in str(error) or "profile" in str(error), str(error)
 
 
 @given(damaged_text(GRID), st.sampled_from(["status", "table", "run"]))
@@ -149,4 +148,4 @@ def test_changes_on_the_command_line_are_taken_or_refused(name, value):
     done = CliRunner().invoke(command.app, ["run", "table-2", "--profile", "smoke", "--dry-run", "--set",
                                             f"{name}={value}"])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    assert done.exit_code in (0, 2) and io.StringIO(done.output).readline()
+    assert done.exit_code in (0, 2) and done.output

@@ -132,10 +132,23 @@ GRIDS = {
 }
 
 
+def combined(relations, dim, heads, **options):
+    return Attention(relations, dim, heads, [Rotary(), ScalarBias(), Vectors()], **options)
+
+
 @pytest.mark.parametrize("table", GRIDS)
-@pytest.mark.parametrize("make", [RotaryTranslution, MIXERS["rotary"], Translution])
+@pytest.mark.parametrize("make", [RotaryTranslution, MIXERS["rotary"], Translution, LoRTranslution])
 def test_a_grid_whose_relations_are_no_offsets(table, make):
     """Pairs of one offset may have matrices of their own; what turns with the offset is told apart as well."""
+    layer = build(make, GRIDS[table], 2)
+    x = torch.randn(2, layer.relations.n, 5, dtype=F64)
+    close(as_translution(layer)(x), layer(x))
+
+
+@pytest.mark.parametrize("table", ["placed", "some"])
+@pytest.mark.parametrize("make", [combined, MIXERS["scalar-bias"], MIXERS["key-value-vector"],
+                                  functools.partial(MIXERS["riemann"], metric=None, focus="before")])
+def test_parts_read_offsets_where_the_cls_token_has_a_place(table, make):
     layer = build(make, GRIDS[table], 2)
     x = torch.randn(2, layer.relations.n, 5, dtype=F64)
     close(as_translution(layer)(x), layer(x))

@@ -83,7 +83,7 @@ class Factors:
 
     def refined(self, table: Float[Tensor, "r *e"], coarse: Relations) -> Tensor:
         """Return a table of the relations of a coarser table for those of these heads."""
-        return table if coarse is self.relations else table[_ids(coarse, self.relations).to(table.device)]
+        return table if coarse is self.relations else _finer(table, coarse, self.relations)
 
     def with_bias(self, bias: Float[Tensor, "r h"]) -> "Factors":
         """Add a number to the score of every pair of a relation: a constant channel and one more score channel.
@@ -113,13 +113,9 @@ class Factors:
 
         Label: eq-rel-tying.
         """
-        tables = {"query": self.query, "key": self.key, "value": self.value}
-        own = {name: table for name, table in tables.items() if table.shape[0] > 1}
-        finer: dict[str, Any] = {name: self._at(relations, table) for name, table in own.items()}
+        finer: dict[str, Any] = {name: _finer(table, self.relations, relations) if table.shape[0] > 1 else table
+                                 for name, table in (("query", self.query), ("key", self.key), ("value", self.value))}
         return replace(self, relations=relations, **finer)
-
-    def _at(self, relations: Relations, table: Tensor) -> Tensor:
-        return table[_ids(self.relations, relations).to(table.device)]
 
     def star(self) -> Star:
         """Return the six tables of form (★).
@@ -171,17 +167,19 @@ def _identity(size: int, like: Tensor) -> Tensor:
     return torch.eye(size, dtype=like.dtype, device=like.device)
 
 
-def _ids(coarse: Relations, fine: Relations) -> Tensor:
-    """Return which relation of a coarser table of the same pairs holds each relation of a finer one.
+def _finer(table: Tensor, coarse: Relations, fine: Relations) -> Tensor:
+    """Return the entries of a coarser table's relations for those of a finer one of the same pairs.
 
     Raises:
-        ValueError: the other is not finer: one of its relations has pairs of two.
+        ValueError: the other is not finer: one of its relations has pairs of two that have different entries.
     """
     pairs, ids = fine.mask, torch.zeros(fine.count, dtype=torch.long, device="cpu")
-    ids[fine.index[pairs]] = coarse.index[pairs]
-    if not torch.equal(ids[fine.index[pairs]], coarse.index[pairs]):
+    met, held = torch.stack([fine.index[pairs], coarse.index[pairs]]).unique(dim=1)
+    ids[met] = held
+    other = ids[met] != held
+    if not torch.equal(table[held[other].to(table.device)], table[ids[met[other]].to(table.device)]):
         raise ValueError("relations must tell apart what the coarser table does: a relation has pairs of two")
-    return ids
+    return table[ids.to(table.device)]
 
 
 def _add_row(matrix: Tensor, row: Tensor) -> Tensor:

@@ -44,17 +44,19 @@ def _parts(layer: Attention) -> Factors:
     """Tied matrices, and what each part makes of them; the turns come first, since what is added is not turned."""
     heads = plain(layer)
     if len(layer.parts) > 1:
-        heads = heads.on(every_offset(layer.relations))
+        heads = _finest(heads, layer)
     for part in sorted(layer.parts, key=lambda part: not part.changes("queries_keys")):
         heads = part_factors(part, heads, layer)
     return heads
 
 
 def _finest(heads: Factors, layer: Attention) -> Factors:
-    """Return the heads at a table that tells all offsets apart, and whatever the layer's own table does besides."""
+    """Return the heads at a table that tells all offsets apart, and what matrices of their own tell apart besides."""
     if heads.relations is not layer.relations:
         return heads
-    return heads.on(_both(layer.relations, every_offset(layer.relations)))
+    offset = every_offset(layer.relations)
+    tied = heads.query.shape[0] == heads.key.shape[0] == heads.value.shape[0] == 1
+    return heads.on(offset if tied else _both(layer.relations, offset))
 
 
 def _both(one: Relations, offset: Relations) -> Relations:

@@ -83,7 +83,6 @@ def read(folder: str | Path) -> Brought:
         name, found = benchmark(line, where)
         if brought.benchmarks.setdefault(name, found) != found:
             raise ValueError(f"{where}: the benchmark {name} stands there twice, with different results")
-        brought.benchmarks[name] = found
     return brought
 
 

@@ -121,7 +121,7 @@ class Session:
 
     def ask_the_card(self, seconds: float) -> dict[str, Any]:
         """What the process that looks at the card has said by its end, or by ours."""
-        command = [sys.executable, "-m", "translution_runs.card.machine", "--device", self.device,
+        command = [sys.executable, "-P", "-m", "translution_runs.card.machine", "--device", self.device,
                    "--seconds", f"{0.8 * seconds:.0f}"]
         output, error = spoken(command, seconds)
         found: dict[str, Any] = {}
@@ -300,7 +300,7 @@ def end_group(process: subprocess.Popen) -> None:
 
 def surroundings() -> Mapping[str, str]:
     """The environment of a child: it finds the library where this process found it."""
-    paths = [*map(str, environment.FOLDERS), str(home() / "benchmarks"), os.environ.get("PYTHONPATH", "")]
+    paths = [*map(str, environment.FOLDERS), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "TQDM_DISABLE": "1"}
 
 

@@ -53,7 +53,7 @@ def collect(folder: str | Path) -> int:
     """
     platforms = [part for name in PLATFORMS for part in ("--platform", name)]
     fixed = [f"{name}=={version}" for name, version in closure().items()]
-    subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:",
+    subprocess.run([sys.executable, "-P", "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:",
                     "--python-version", PYTHON, "--implementation", "cp", *platforms, "-d", str(folder), *fixed],
                    check=True)
     size = sum(path.stat().st_size for path in Path(folder).glob("*.whl"))

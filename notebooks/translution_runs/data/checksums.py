@@ -62,7 +62,7 @@ def read_lock(folder: Path) -> dict[str, str]:
         return {}
     refuse_pipe(path)
     lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    found = [None if any(ord(letter) in SURROGATES for letter in line) else LINE.fullmatch(line) for line in lines]
+    found = [None if is_foreign(line) else LINE.fullmatch(line) for line in lines]
     if None in found:
         raise ValueError(f"{path}: line {found.index(None) + 1} is not 'sha256  name'; restore it, or remove the file "
                          "to record the data again")
@@ -98,10 +98,15 @@ def forget(folder: Path, name: str) -> None:
         write_atomically(folder / LOCK, lambda partial: partial.write_text("".join(lines), encoding="utf-8"))
 
 
+def is_foreign(text: str) -> bool:
+    """Whether a text came of bytes that are not UTF-8."""
+    return any(ord(letter) in SURROGATES for letter in text)
+
+
 def refuse_name(where: Path | str) -> None:
     """Raise a ValueError for a name that does not fit into a line of text."""
     name = str(where)
-    if name.splitlines() != [name] or any(ord(letter) in SURROGATES for letter in name):
+    if name.splitlines() != [name] or is_foreign(name):
         raise ValueError(f"{name!r}: a name with a line break, or one that is not UTF-8; rename it")
 
 
