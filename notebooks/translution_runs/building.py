@@ -3,9 +3,8 @@
 from dataclasses import asdict
 from typing import Any, Final
 
-import torch
-
 from translution_lib.models import ViT
+from translution_lib.models.blocks import without_numbers
 from translution_runs.baselines import Baseline
 from translution_runs.baselines.convolutional import CONVOLUTIONAL, WIDTH
 
@@ -26,7 +25,7 @@ def kind(config: Config) -> type[Model]:
 
 def model_without_numbers(config: Config) -> Model:
     """The same on the device "meta": sizes alone, in no time and no memory."""
-    with torch.device("meta"):
+    with without_numbers():
         return build_model(config)
 
 

@@ -6,10 +6,10 @@ Chapter "Language models".
 from dataclasses import asdict
 from typing import Any, Literal
 
-import torch
 from pydantic import Field, model_validator
 
 from translution_lib.models import GPT
+from translution_lib.models.blocks import without_numbers
 from translution_lib.models.gpt import BEYOND
 from translution_runs.trained import Count, Layers, Positive, TrainedConfig, Width
 
@@ -181,7 +181,7 @@ def build_model(config: LanguageModellingConfig, vocabulary: int | None = None) 
 
 def model_without_numbers(config: LanguageModellingConfig) -> GPT:
     """The same on the device "meta": sizes alone, in no time and no memory."""
-    with torch.device("meta"):
+    with without_numbers():
         return build_model(config)
 
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import torch
 from pydantic import Field
 
 from translution_lib import models
 from translution_lib.mixers import MIXERS
 from translution_lib.models import Architecture
+from translution_lib.models.blocks import without_numbers
 from translution_runs.configuration import Configuration
 
 # Modules with layers of a user's own, separated by commas: a process that this one starts imports them as well, from
@@ -93,7 +93,7 @@ class TrainedConfig(Configuration):
                 given["depth"] = 1
             key = repr((type(self).__name__, who, given))
             if key not in _BUILT:
-                with torch.device("meta"):
+                with without_numbers():
                     build(**given)
         except (TypeError, ValueError, RuntimeError, OverflowError, MemoryError) as error:
             raise ValueError(f"the model cannot be built with {who}, mixer_options {options} and "
