@@ -35,16 +35,22 @@ class Copies(dict):
 
     def once(self, key: tuple, make: Callable[[], Any]) -> Any:
         """Return what is kept under a key, or make it; what an export traces is no table and does not stay."""
-        if key in self:
-            return self[key]
+        found = self.get(key)       # looked up once: another thread may empty this between two looks
+        if found is not None:
+            return found
         if torch.compiler.is_exporting():
             return make()
         if torch.compiler.is_compiling():
-            self[key] = make()
+            found = make()
         else:
             with torch.inference_mode(False):       # gradients may meet it later
-                self[key] = make()
-        return self[key]
+                found = make()
+        self[key] = found
+        return found
+
+    def cut(self, rows: slice, columns: slice) -> dict:
+        """Return this part of the copies of a table's ids and mask."""
+        return {key: table[rows, columns] for key, table in list(self.items()) if key[0] in ("index", "mask")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,8 +208,9 @@ class Relations:
         if kept is None or kept.n != n:         # one alone is kept: a text that grows must not leave a table per token
             if kept is not None:
                 kept._cache.clear()             # what it remembers refers to it, and would wait for the collector
-            kept = self._cache["prefix"] = self._prefix(n)
-            kept._cache.update({key: t[:n, :n] for key, t in self._cache.items() if key[0] in ("index", "mask")})
+            kept = self._prefix(n)
+            kept._cache.update(self._cache.cut(slice(n), slice(n)))
+            self._cache["prefix"] = kept
         return kept
 
     def rows(self, first: int, n: int) -> "Relations":
@@ -221,8 +228,9 @@ class Relations:
                              f"for {self!r}")
         kept = self._cache.get("rows")
         if kept is None or (kept.first, kept.n) != (first, n):
-            kept = self._cache["rows"] = self._rows(first, n)
-            kept._cache.update({key: t[first:n, :n] for key, t in self._cache.items() if key[0] in ("index", "mask")})
+            kept = self._rows(first, n)
+            kept._cache.update(self._cache.cut(slice(first, n), slice(n)))
+            self._cache["rows"] = kept
         return kept
 
     def _rows(self, first: int, n: int) -> "Relations":

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
+from translution_runs.files import write_atomically
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -100,9 +101,24 @@ def renumber_uuids(notebook: NotebookNode) -> None:
                     output.data[mime] = UUID.sub(replace, value)
 
 
+def read(path: Path) -> NotebookNode:
+    """Return the notebook in a file.
+
+    Raises:
+        ValueError: there is none.
+    """
+    try:
+        notebook = nbformat.read(path, as_version=4)
+        nbformat.validate(notebook)
+    except Exception as error:       # nbformat has a dozen kinds for damaged files, bare KeyErrors among them
+        text = str(error).strip() or "nothing more is known"
+        raise ValueError(f"not a notebook ({type(error).__name__}: {text.splitlines()[0][:200]})") from None
+    return notebook
+
+
 def stored_form(path: Path, timeout: int) -> str:
     """Execute ``path`` and return the text that should be stored in it."""
-    notebook = nbformat.read(path, as_version=4)
+    notebook = read(path)
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
@@ -123,7 +139,7 @@ def process(path: Path, check: bool, timeout: int) -> bool:
     except CellExecutionError as error:
         print(f"FAILED {path}\n{error}", file=sys.stderr)
         return False
-    except ValueError as error:
+    except (ValueError, DeadKernelError, CellTimeoutError) as error:
         print(f"FAILED {path}: {error}", file=sys.stderr)
         return False
     old = path.read_text(encoding="utf8")
@@ -132,7 +148,7 @@ def process(path: Path, check: bool, timeout: int) -> bool:
         print(f"DIFFERS {path}", *(line[:200] for line in list(diff)[:40]), sep="\n", file=sys.stderr)
         return False
     if not check and new != old:
-        path.write_text(new, encoding="utf8")
+        write_atomically(path, lambda partial: partial.write_text(new, encoding="utf8"))
     print(f"{'same   ' if new == old else 'written'} {path}")
     return True
 

@@ -31,6 +31,19 @@ def write_json(path: Path, content: Any) -> None:
     write_atomically(path, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For `json.loads(object_pairs_hook=…)`: an object in which no name stands twice, where Python takes the last.
+
+    Raises:
+        ValueError: one does.
+    """
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in content if names.count(name) > 1)!r} stands there twice")
+    return content
+
+
 def lock_file(folder: Path, name: str) -> Path:
     """The lock of the run `name`, beside its record."""
     return folder / f"{name}.lock"

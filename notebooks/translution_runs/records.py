@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 import translution_lib
 from translution_runs.configuration import Configuration
-from translution_runs.files import write_atomically
+from translution_runs.files import unique, write_atomically
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 MOST = 1 << 26  # bytes of one record; the largest on record has a hundredth of that
@@ -233,15 +233,19 @@ def read_record(path: str | Path) -> Record:
     return parse(path.read_bytes(), str(path))
 
 
-def parse(content: bytes, where: str) -> Record:
+def parse(content: str | bytes, where: str) -> Record:
     """The record that a file or a line holds.
 
     Raises:
         ValueError: not a record of this schema; the message begins with `where`.
     """
     try:
-        return Record.model_validate_json(content)
+        record = Record.model_validate_json(content)
+        json.loads(content, object_pairs_hook=unique)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"])) or "the whole"
         raise ValueError(f"{where}: not a run record of schema {SCHEMA_VERSION}; {field}: {first['msg']}") from None
+    except ValueError as error:
+        raise ValueError(f"{where}: not a run record of schema {SCHEMA_VERSION}; {error}") from None
+    return record

@@ -8,13 +8,14 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from translution_lib import models
 from translution_lib.mixers import MIXERS
 from translution_lib.models import Architecture
 from translution_lib.models.blocks import without_numbers
 from translution_runs.configuration import Configuration
+from translution_runs.files import unique
 
 # Modules with layers of a user's own, separated by commas: a process that this one starts imports them as well, from
 # the folder where they were named.
@@ -56,6 +57,18 @@ class TrainedConfig(Configuration):
         processes: int
         strategy: Any
 
+    @field_validator("mixer_options", check_fields=False)
+    @classmethod
+    def _spelt_alike(cls, text: str) -> str:
+        """One spelling for the same options, whose names make the run's."""
+        try:
+            options = json.loads(text, object_pairs_hook=unique)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"mixer_options: got {text[:200]!r}, expected a JSON object ({error})") from error
+        if not isinstance(options, dict):
+            raise ValueError(f"mixer_options: got {text[:200]!r}, expected a JSON object such as {{}}")
+        return json.dumps(options)
+
     def check_mixers(self) -> None:
         """Refuse unknown layers, and a number of them that is not the model's, with a ValueError."""
         unknown = sorted({name for name in self.mixers if name not in MIXERS})
@@ -86,7 +99,6 @@ class TrainedConfig(Configuration):
         Raises:
             ValueError: the model refuses its arguments.
         """
-        options = self.options  # a broken JSON text has its own message
         try:
             given = arguments()
             if "depth" in given and isinstance(given.get("mixer"), str):
@@ -96,7 +108,7 @@ class TrainedConfig(Configuration):
                 with without_numbers():
                     build(**given)
         except (TypeError, ValueError, RuntimeError, OverflowError, MemoryError) as error:
-            raise ValueError(f"the model cannot be built with {who}, mixer_options {options} and "
+            raise ValueError(f"the model cannot be built with {who}, mixer_options {self.options} and "
                              f"{self.sizes}: {error}") from error
         _BUILT.add(key)
 
@@ -118,14 +130,7 @@ class TrainedConfig(Configuration):
     @property
     def options(self) -> dict[str, Any]:
         """`mixer_options` as a dictionary."""
-        try:
-            options = json.loads(self.mixer_options)
-        except (json.JSONDecodeError, RecursionError) as error:
-            given = self.mixer_options[:200]
-            raise ValueError(f"mixer_options: got {given!r}, expected a JSON object ({error})") from error
-        if not isinstance(options, dict):
-            raise ValueError(f"mixer_options: got {self.mixer_options[:200]!r}, expected a JSON object such as {{}}")
-        return options
+        return json.loads(self.mixer_options)
 
     @property
     def sizes(self) -> Architecture:

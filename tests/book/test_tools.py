@@ -2,7 +2,7 @@
 
 import nbformat
 import pytest
-from execute import merge_streams, normalise, stored_form
+from execute import merge_streams, normalise, process, stored_form
 from nbclient.exceptions import CellExecutionError
 from pages import (
     LABEL,
@@ -150,3 +150,15 @@ def test_streams_are_merged_by_name():
     names = ("stdout", "stdout", "stderr", "stdout")
     streams = [nbformat.v4.new_output("stream", name=name, text=name[3]) for name in names]
     assert [(s.name, s.text) for s in merge_streams(streams)] == [("stdout", "oo"), ("stderr", "e"), ("stdout", "o")]
+
+
+@pytest.mark.parametrize("content", [
+    b"", b"{", b"[]", b"{}", b"\xff\xfe", b'{"nbformat": 4}', b'{"a":' * 100_000, None,
+    b'{"cells": 3, "nbformat": 4, "nbformat_minor": 5, "metadata": {}}'])
+def test_what_is_no_notebook_is_named_and_left_alone(tmp_path, capfd, content):
+    path = tmp_path / "page.ipynb"
+    if content is not None:
+        path.write_bytes(content)
+    assert not process(path, check=False, timeout=10)
+    assert f"FAILED {path}: not a notebook (" in capfd.readouterr().err
+    assert content is None or path.read_bytes() == content

@@ -146,6 +146,18 @@ def test_a_rehearsal_does_not_come_into_the_books_results(rehearsed):
         bring_home(rehearsed, ROOT / "results")
 
 
+def test_a_rehearsal_stays_apart_wherever_it_is_imported_from(rehearsed, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    results = tmp_path / "elsewhere"
+    (results / "benchmarks").mkdir(parents=True)
+    (results / "benchmarks" / "a.json").write_text("{}")
+    for said in ("{}", '{"rehearsal": false}', "[1]", "{"):
+        (results / "benchmarks" / SESSION).write_text(said)
+        with pytest.raises(ValueError, match="numbers mean nothing, and .*elsewhere has other records"):
+            bring_home(rehearsed, results)
+    assert sorted(path.name for path in results.rglob("*")) == ["a.json", "benchmarks", SESSION]
+
+
 def test_a_damaged_folder_is_refused_or_brings_the_same(rehearsed, tmp_path):
     """Bytes flipped, cut and repeated at random places: success with equal content, or a refusal without a trace."""
     whole = tmp_path / "whole"

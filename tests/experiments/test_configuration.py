@@ -56,6 +56,7 @@ def message(**parameters) -> str:
     ({"heads": 5}, "heads"),
     ({"mixer_options": "{"}, "mixer_options: got '{', expected a JSON object"),
     ({"mixer_options": "[1]"}, "mixer_options: got '[1]', expected a JSON object"),
+    ({"mixer_options": '{"dropout": 0.1, "dropout": 0.2}'}, "object ('dropout' stands there twice)"),
     ({"mixer_options": '{"rank": 2}'}, "the model cannot be built"),
     ({"mixer_options": '{"dim": 2}'}, "the model cannot be built"),
 ])
@@ -67,6 +68,14 @@ def test_every_wrong_parameter_is_reported_at_once():
     text = message(epochs=0, batch_size="x", other=1)
     assert text.startswith("ImageClassificationConfig: 3 wrong parameter(s)")
     assert all(name in text for name in ("epochs", "batch_size", "other"))
+
+
+@pytest.mark.parametrize("text", ['{"dropout":0.2}', ' { "dropout" : 0.2 }\n', '{"\\u0064ropout": 2e-1}'])
+def test_one_spelling_of_the_same_options(text):
+    """However the options are written, the run is the same: its name, its fingerprint, its record."""
+    plain = Config.of({"mixer_options": '{"dropout": 0.2}'})
+    other = Config.of({"mixer_options": text})
+    assert other == plain and other.fingerprint() == plain.fingerprint() and other.name == plain.name
 
 
 def test_a_configuration_does_not_change():

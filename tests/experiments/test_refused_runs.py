@@ -85,6 +85,17 @@ def test_a_record_that_claims_the_impossible_fills_no_table(quick, claim):
     assert code == 0 and "750" not in text and "1 of 2" not in text
 
 
+@pytest.mark.parametrize("name", ["name", "n"])
+def test_a_record_that_says_a_thing_twice_is_none(quick, name):
+    """Of two values Python takes the last, other readers the first."""
+    path = a_record(quick)
+    text = path.read_text()
+    said = next(line.strip().rstrip(",") for line in text.splitlines() if line.strip().startswith(f'"{name}":'))
+    path.write_text(text.replace(said, f"{said}, {said}", 1))
+    with pytest.raises(ValueError, match=f"not a run record of schema 2; '{name}' stands there twice"):
+        read_records(path.parent)
+
+
 def test_a_record_under_another_name_is_none(quick):
     path = a_record(quick)
     other = path.with_name("other.json")

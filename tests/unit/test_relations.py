@@ -1,7 +1,9 @@
 """Relation tables: numbering, counts, masks, errors; checked against a loop over the positions."""
 
 import copy
+import sys
 from itertools import product
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -214,6 +216,40 @@ def test_writing_a_text_keeps_no_table_per_token(mixer):
             model(torch.zeros(1, length, dtype=torch.long))
     tables = [model.relations, getattr(model.blocks[0].mixer, "near", model.relations)]
     assert max(map(kept_bytes, tables)) <= 4 * model.relations.index.nbytes
+
+
+def test_threads_share_one_table():
+    """Each asks for rows and prefixes of its own, and for copies of them, while the others do."""
+    whole, wrong = offsets(24, causal=True), []
+
+    def read(start):
+        for step in range(300):
+            n = 2 + (start + step) % 22
+            prefix, row = whole.for_length(n), whole.rows(n - 1, n)
+            like = torch.ones((), dtype=(torch.float32, torch.float64, torch.float16, torch.bfloat16)[step % 4])
+            made = prefix.on(("ids", step % 5), lambda table=prefix: table.index.double(), like)
+            whole.on(("ids", step), lambda: whole.index, like)
+            if not (torch.equal(prefix.index_on("cpu"), whole.index[:n, :n]) and made.shape == (n, n)
+                    and torch.equal(row.index_on("cpu"), whole.index[n - 1: n, :n])):
+                wrong.append(n)
+
+    def reading(start):
+        try:
+            read(start)
+        except Exception as error:
+            wrong.append(repr(error))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [Thread(target=reading, args=[3 * k]) for k in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert wrong == []
 
 
 def test_tables_survive_the_meta_device_and_copies():

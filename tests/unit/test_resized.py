@@ -210,6 +210,20 @@ def test_what_is_new_learns_apart_from_what_is_old():
     torch.testing.assert_close(clipped(ids), model.resized(6)(ids))
 
 
+@pytest.mark.parametrize("mixer", ["translution", "self-attention", "lor-translution"])
+def test_what_is_shared_stays_shared(mixer):
+    """Query and key of a layer, and the output maps of two layers, are one parameter each, before and after."""
+    model = GPT(7, 4, DIM, 2, 2, 8, mixer=mixer)
+    for block in model.blocks:
+        block.mixer.key, block.mixer.output = block.mixer.query, model.blocks[0].mixer.output
+    longer = model.resized(6)
+    assert len([*longer.parameters()]) == len([*model.parameters()])
+    for block in longer.blocks:
+        assert block.mixer.key is block.mixer.query
+        assert block.mixer.output.weight is longer.blocks[0].mixer.output.weight
+    assert longer.blocks[0].mixer.query is not longer.blocks[1].mixer.query
+
+
 @pytest.mark.parametrize("name", ["scalar-bias", "rotary", "riemann", "performer-absolute", "lor-translution"])
 def test_type_and_mode_stay(name):
     layer = MIXERS[name](offsets((2, 2)), dim=DIM, heads=2).bfloat16().eval().resized(offsets((3, 2)))

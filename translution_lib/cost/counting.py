@@ -27,7 +27,8 @@ def config_of(model: Config | nn.Module) -> Config:
     """
     config = model.config if isinstance(model, (ViT, GPT)) else model
     if not isinstance(config, (ViTConfig, GPTConfig)):
-        raise ValueError(f"model must be a ViT, a GPT or the configuration of one, got {type(model).__name__}")
+        raise ValueError(f"model must be a ViT, a GPT or the configuration of one, got {type(model).__name__}; "
+                         "count_parameters and count_macs take any module")
     return config
 
 

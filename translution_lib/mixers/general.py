@@ -177,8 +177,8 @@ class GeneralTranslution(Mixer):
         size = m if self.basis is None else self.basis.size
         kept = ids[: offset_count(relations)] if self.basis is None else axes or torch.arange(size, device="cpu")
         entries = torch.cat([torch.as_tensor(kept), roles - m + size])
-        for name in ("query", "key", "value"):
-            setattr(layer, name, carried(getattr(self, name), entries))
+        tables = {id(table): carried(table, entries) for table in (self.query, self.key, self.value)}
+        layer.query, layer.key, layer.value = (tables[id(table)] for table in (self.query, self.key, self.value))
         return layer
 
     def functions(self) -> Float[Tensor, "r k"]:

@@ -183,12 +183,10 @@ class Mixer(nn.Module):
             raise NotImplementedError(f"{type(self).__name__} must say by_relation: the names of its parameters with "
                                       "an entry for every relation, () for none")
         self.serves(relations)
-        layer = copy.deepcopy(self, {id(self.relations): relations})
         ids = nearest_relations(self.relations, relations)
-        for name in self.by_relation:
-            if getattr(self, name) is not None:
-                setattr(layer, name, carried(getattr(self, name), ids))
-        return layer
+        tables = [table for name in self.by_relation if (table := getattr(self, name)) is not None]
+        # By what a deep copy puts in the place of what: a table that has two names keeps both.
+        return copy.deepcopy(self, {id(self.relations): relations, **{id(t): carried(t, ids) for t in tables}})
 
     no_pairs = ""
     """Why a layer takes no mask of pairs; empty where it does."""

@@ -158,7 +158,18 @@ def resized(model: Any, **changes: Any) -> Any:
         memo[id(model.position)] = carried(model.position, nearest_tokens(model.relations, other.relations))
     config, other = other.config, copy.deepcopy(model, memo)
     other.config = config
+    _tie(other, model)
     return other
+
+
+def _tie(model: nn.Module, like: nn.Module) -> None:
+    """Let a model share the parameters that another one shares: each layer has been copied by itself."""
+    first: dict[int, str] = {}
+    for name, parameter in like.named_parameters(remove_duplicate=False):
+        owner, _, leaf = name.rpartition(".")
+        kept = first.setdefault(id(parameter), name)
+        if kept != name:
+            setattr(model.get_submodule(owner), leaf, model.get_parameter(kept))
 
 
 def joined_options(named: Mapping[str, Mapping[str, Any]] | None, flat: dict[str, Any]) -> dict[str, Any]:

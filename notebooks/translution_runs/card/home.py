@@ -10,14 +10,12 @@ from pathlib import Path
 from subprocess import CalledProcessError, run
 from typing import Any
 
-from pydantic import ValidationError
-
 from translution_runs import environment
 from translution_runs.card.folder import BENCHMARKS, RECORDS, SESSION, lines, read_session
 from translution_runs.files import write_json
 from translution_runs.grids.gathering import gather
 from translution_runs.kinds import kind_named
-from translution_runs.records import Record
+from translution_runs.records import Record, parse
 
 COMMIT = re.compile(r"[0-9a-f]{7,64}")
 BENCHMARK_FIELDS = {"benchmark": str, "status": str, "rows": list, "parameters": dict, "processor": str, "source": dict}
@@ -50,18 +48,31 @@ def bring_home(folder: str | Path, results: str | Path = "results") -> Brought:
 
     Raises:
         ValueError: no such folder, a damaged file, a record that contradicts itself or its name, or files of the
-            library that are not those of the commit they name; the message says where, and nothing was written.
+            library that are not those of the commit they name, a rehearsal beside other results; the message says
+            where, and nothing was written.
     """
     brought, results = read(folder), Path(results)
-    if brought.session.get("rehearsal") and results.resolve() == Path("results").resolve():
-        raise ValueError("folder: holds a rehearsal, whose numbers mean nothing; expected a session on a card")
+    if brought.session.get("rehearsal") and not only_rehearsed(results):
+        raise ValueError(f"folder: holds a rehearsal, whose numbers mean nothing, and {results} has other records; "
+                         "expected a session on a card, or a new folder for the results")
     check_source(brought)
+    write_json(results / "benchmarks" / SESSION, brought.session)  # first: it says whose the others are
     for (experiment, grid), records in brought.records.items():
         gather(results / experiment, grid, records)
     for name, record in brought.benchmarks.items():
         write_json(results / "benchmarks" / f"{name}.json", record)
-    write_json(results / "benchmarks" / SESSION, brought.session)
     return brought
+
+
+def only_rehearsed(results: Path) -> bool:
+    """Whether a folder of results has nothing but what a rehearsal brought."""
+    session = results / "benchmarks" / SESSION
+    try:
+        return json.loads(session.read_text(encoding="utf-8"))["rehearsal"] is True
+    except FileNotFoundError:
+        return not results.exists() or not any(results.iterdir())
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return False
 
 
 def read(folder: str | Path) -> Brought:
@@ -88,12 +99,7 @@ def read(folder: str | Path) -> Brought:
 
 def checked(line: str, where: str) -> Record:
     """The record of a line, which has to agree with itself."""
-    try:
-        record = Record.model_validate_json(line)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ValueError(f"{where}: no record; {'.'.join(map(str, first['loc'])) or 'the line'}: {first['msg']}"
-                         ) from None
+    record = parse(line, where)
     try:
         config = kind_named(record.experiment).config.of(record.parameters)
     except ValueError as error:
