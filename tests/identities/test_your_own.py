@@ -15,14 +15,14 @@ from torch.testing import assert_close
 
 from translution_lib import MIXERS, Encoded, Encoding, backend, offsets
 from translution_lib.mixers.convert import as_translution, part_factors
-from translution_lib.mixers.positional import offset_count, per_pair
+from translution_lib.mixers.positional import offset_count, offset_vectors, per_pair
 
 
 def page_part() -> type:
     """Run the cell of the page that defines the encoding."""
     cells = nbformat.read(ROOT / "book/encodings/your_own.ipynb", as_version=4).cells
     source = next(cell.source for cell in cells if "class LearnedDecay(" in cell.source)
-    names = {"Encoding": Encoding, "Encoded": Encoded, "offset_count": offset_count, "per_pair": per_pair,
+    names = {"Encoding": Encoding, "Encoded": Encoded, "offset_vectors": offset_vectors, "per_pair": per_pair,
              "torch": torch, "nn": nn}
     exec(source, names)
     return names["LearnedDecay"]
