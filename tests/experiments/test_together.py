@@ -1,6 +1,7 @@
 """Runs in several processes: order, deadline, failures, and what is left behind."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -139,13 +140,14 @@ def test_what_runs_at_the_deadline_is_ended_and_what_cannot_end_is_not_begun(fak
 
 
 PARENT = """
+    import shlex
     import sys
     from tests.experiments.test_together import config
     from translution_runs import together
     from translution_runs.together import Task, run_together
 
     folder, command, *names = sys.argv[1:]
-    together.COMMAND = command.split() if command else together.COMMAND
+    together.COMMAND = shlex.split(command) if command else together.COMMAND
     values = {} if command else {"epochs": 100_000, "checkpoint_steps": 5}
     run_together([Task(config(folder, name, **values), 1.0) for name in names], 2, None, print)
 """
@@ -158,7 +160,7 @@ def parent(folder, command: str, *names: str) -> subprocess.Popen:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_outlives_the_parent(fake, number):
-    process = parent(fake, f"{sys.executable} {fake}/fake.py", "hang-1", "hang-2")
+    process = parent(fake, shlex.join([sys.executable, f"{fake}/fake.py"]), "hang-1", "hang-2")
     until(lambda: len(pids(fake)) == 2)
     workers = pids(fake)
     assert all(map(alive, workers))
