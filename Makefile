@@ -74,8 +74,8 @@ quick: $(STAMP)
 	$(BIN)/pytest tests/unit tests/identities -n $(JOBS) -m "not slow and not nightly" -q
 
 nightly: $(STAMP)
-	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -m "" $(LIBRARY_TESTS) -n $(JOBS) $(PLAIN:%=--ignore=%)
-	$(BIN)/pytest -m nightly $(OTHER_TESTS) -n $(MORE_JOBS) $(SPREAD)
+	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -m "" $(LIBRARY_TESTS) tests/fuzz -n $(JOBS) $(PLAIN:%=--ignore=%)
+	$(BIN)/pytest -m nightly $(PLAIN) $(OTHER_TESTS) -n $(MORE_JOBS) $(SPREAD)
 	$(BIN)/translution repeat
 
 # The build and the linters use one core each.

@@ -25,17 +25,23 @@ def gpt(*mixers: str, context: int = 24, **options) -> GPTConfig:
 AGAIN, HALF, MIXED = {"checkpoint": True}, {"dtype": "bfloat16"}, {"autocast": "bfloat16"}
 
 
+CONFIGURATIONS = [
+    (vit("self-attention", 96), 16, MIXED), (vit("translution"), 16, MIXED),
+    (vit("translution"), 1, {"optimizer": "adam"}), (vit("value-translution"), 16, AGAIN | MIXED),
+    (gpt(*["translution"] * 3), 8, HALF), (vit("lor-translution", core="diagonal"), 8, {"optimizer": "sgd"}),
+    (vit("rotary"), 16, {"optimizer": "momentum"}), (vit("gated-bias"), 16, MIXED),
+    (gpt("scalar-bias", "rotary-translution", "scalar-bias"), 8, AGAIN),
+    (vit("performer", redraw_interval=2), 16, MIXED), (replace(vit("absolute"), pool="mean"), 16, {})]
+MORE = [
+    (vit("self-attention", 96, 6), 16, AGAIN), (vit("translution"), 16, {}),
+    (vit("translution"), 32, AGAIN | {"optimizer": "none"}), (gpt(*["lor-translution"] * 3), 16, MIXED),
+    (vit("lor-translution", shared=False, dropout=0.1), 16, AGAIN), (vit("key-value-vector"), 16, {}),
+    (vit("general-translution"), 16, HALF), (gpt("performer-s1", "performer-s2"), 16, {"optimizer": "none"}),
+    (vit("riemann", focus="after", transport="skew"), 16, {})]
+
+
 @pytest.mark.parametrize(("config", "batch", "settings"), [
-    (vit("self-attention", 96), 16, MIXED), (vit("self-attention", 96, 6), 16, AGAIN),
-    (vit("translution"), 16, {}), (vit("translution"), 16, MIXED), (vit("translution"), 1, {"optimizer": "adam"}),
-    (vit("value-translution"), 16, AGAIN | MIXED),
-    (vit("translution"), 32, AGAIN | {"optimizer": "none"}), (gpt(*["translution"] * 3), 8, HALF),
-    (gpt(*["lor-translution"] * 3), 16, MIXED), (vit("lor-translution", shared=False, dropout=0.1), 16, AGAIN),
-    (vit("lor-translution", core="diagonal"), 8, {"optimizer": "sgd"}), (vit("key-value-vector"), 16, {}),
-    (vit("gated-bias"), 16, MIXED), (vit("rotary"), 16, {"optimizer": "momentum"}),
-    (gpt("scalar-bias", "rotary-translution", "scalar-bias"), 8, AGAIN), (vit("general-translution"), 16, HALF),
-    (vit("performer", redraw_interval=2), 16, MIXED), (gpt("performer-s1", "performer-s2"), 16, {"optimizer": "none"}),
-    (vit("riemann", focus="after", transport="skew"), 16, {}), (replace(vit("absolute"), pool="mean"), 16, {})])
+    *CONFIGURATIONS, *(pytest.param(*one, marks=pytest.mark.nightly) for one in MORE)])
 def test_prediction_and_measurement(config, batch, settings):
     predicted = cost.memory(config, batch, device="cpu", **settings)
     assert predicted.total == pytest.approx(cost.count_memory(config, batch, **settings), rel=0.1)

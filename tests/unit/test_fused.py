@@ -45,7 +45,7 @@ def test_programs_share_a_large_relation(monkeypatch):
 
 
 @needs_triton
-@pytest.mark.parametrize("shared_too", [False, True])
+@pytest.mark.parametrize("shared_too", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_low_rank_translution(shared_too):
     rel, heads, g = offsets(2, cls=True), 2, torch.Generator().manual_seed(3)
 

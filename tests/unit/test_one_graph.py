@@ -13,8 +13,10 @@ from translution_lib import Translution, backend, offsets
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("name", "masked"), [
+    *((name, True) for name in NAMES), ("translution", False), ("performer", False),
+    *(pytest.param(name, False, marks=pytest.mark.nightly) for name in NAMES
+      if name not in ("translution", "performer"))])
 def test_a_layer_is_one_graph(name, masked):
     """Nothing in a forward pass stops a compiler, with and without a mask of the samples; gradients are equal."""
     layer = build(name)
