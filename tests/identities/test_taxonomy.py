@@ -230,8 +230,8 @@ def test_a_bias_costs_one_channel(d, more, seed):
 
 FAMILIES = {"SA": Attention, "K": MIXERS["key-vector"], "V": MIXERS["value-vector"], "S": MIXERS["scalar-bias"],
             "R": RULES["rotary"], "vT": RULES["values"], "Conv": Convolution, "T": Translution, "T+": BilinearAttention}
-KEEPS = {"zero": "SA K S R vT Conv T", "even": "SA V S R vT Conv T", "toeplitz": "SA K V R vT Conv T",
-         "one": "SA K V S R", "content": "SA K V S vT Conv", "linear": "Conv"}
+KEEPS = {"zero": "SA K S R vT Conv T", "odd": "SA S R vT Conv T", "mirror": "SA V S R vT Conv T",
+         "toeplitz": "SA K V R vT Conv T", "one": "SA K V S R", "content": "SA K V S vT Conv", "linear": "Conv"}
 
 
 @pytest.mark.identity("thm-taxonomy-strict")
@@ -247,7 +247,8 @@ def test_what_a_family_keeps_and_breaks(name, n, seed):
     def small(y):
         return float(y.detach().abs().max()) < 1e-9
 
-    found = {"zero": small(layer(0 * x)), "even": small(same.weights(x) - same.weights(-x)),
+    found = {"zero": small(layer(0 * x)), "odd": small(layer(x) + layer(-x)),
+             "mirror": small(same.weights(x) - same.weights(-x)),
              "toeplitz": small(R[1:, 1:] - R[:-1, :-1]), "content": small(far - far[:1]),
              "one": int(torch.linalg.matrix_rank(R.flatten(0, 1), tol=1e-9)) == 1,
              "linear": small(layer(2 * x) - 2 * layer(x))}
