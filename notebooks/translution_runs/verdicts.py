@@ -44,7 +44,10 @@ TRAINED = 2.0
 AGREE, DISAGREE, UNDECIDED = "small runs agree", "small runs disagree", "small runs do not decide"
 HOLDS, CONTRADICTED, OPEN_AT_SIZE, WAITING = "holds", "contradicted", "runs do not decide", "not yet run"
 WORDS = {"small": (AGREE, DISAGREE, UNDECIDED), "source": (HOLDS, CONTRADICTED, OPEN_AT_SIZE)}
-"""By the size of the networks, this book's own or the source's: what is said for, against and of neither."""
+"""By the size of the runs, this book's own or the source's: what is said for, against and of neither.
+
+The source's size is that of its networks and of the images or texts that they train on.
+"""
 
 Key = TypeVar("Key", bound=Hashable)
 

@@ -283,6 +283,18 @@ def test_a_shorter_training_of_the_whole_network_decides(small):
     assert row.status == "reproduced" and row.ruling.by == "runs of small, profile cpu"
 
 
+def test_the_whole_network_on_fewer_images_is_a_small_run(tmp_path, small):
+    """The same network with 24 of its 48 images agrees, and reproduces nothing."""
+    few = SMALL.replace("cpu: {common: {epochs: 2}", "cpu: {common: {epochs: 2, train_samples: 24}")
+    (tmp_path / "grids" / "small.yaml").write_text(few)
+    made = read_grid("small", "cpu", folder=tmp_path / "grids")
+    for name, correct in (("plain", (924, 925, 926)), ("relative", (960, 961, 962))):
+        for config, number in zip(made.rows[name].cells["moved"], correct, strict=True):
+            record(config, number).write(tmp_path / "image-classification")
+    runs = ledger.Runs(tmp_path / "grids", tmp_path)
+    assert claim_row(ledger.Claim.model_validate(ABOVE), runs).status == "small runs agree"
+
+
 def test_more_claims_make_the_rule_stricter(small):
     small("plain", 924, 925, 926)
     runs = small("relative", 950, 951, 952)

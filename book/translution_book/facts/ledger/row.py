@@ -8,13 +8,17 @@ from typing import NamedTuple
 
 STATUSES = {
     "reproduced": "run here, and the claim holds: an identity on random numbers in double precision, or records of "
-                  "networks of the source's own size",
+                  "networks of the source's own size, trained on as many images",
     "recomputed": "computed here by a formula, and the printed number comes out, to its last digit",
     "contradicted": "run, computed or read off the source's own table here, and the claim does not hold",
-    "runs do not decide": "networks of the source's own size were run, and the rule leaves the claim open",
-    "small runs agree": "smaller networks were run, and by the rule the claim holds for them",
-    "small runs disagree": "smaller networks were run, and by the rule the claim does not hold for them",
-    "small runs do not decide": "smaller networks were run, and the rule leaves the claim open",
+    "runs do not decide": "networks of the source's own size were run on as many images, and the rule leaves the claim "
+                          "open",
+    "small runs agree": "smaller networks were run, or the source's on fewer images, and by the rule the claim holds "
+                        "for them",
+    "small runs disagree": "smaller networks were run, or the source's on fewer images, and by the rule the claim does "
+                           "not hold for them",
+    "small runs do not decide": "smaller networks were run, or the source's on fewer images, and the rule leaves the "
+                                "claim open",
     "not yet run": "the library can run it, and the records are not there",
     "cannot be run here": "the library has nothing to run: a network that it lacks, a report on a program or a machine",
 }

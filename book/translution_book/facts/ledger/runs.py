@@ -2,7 +2,8 @@
 
 A printed number is decided by records of the profile ``DECIDING``, the sources' own setting. A sentence about what
 training gives is put to the one rule of ``translution_runs.verdicts``, over all sentences at once. Networks of the
-source's own size decide about it; smaller ones agree, disagree or do not decide.
+source's own size that train on as many images or tokens as there decide about it; smaller ones, and those that see
+fewer, agree, disagree or do not decide.
 """
 
 from collections import Counter
@@ -209,7 +210,7 @@ class Runs:
         return verdicts.Claim(parts, size, comparison.level), tuple(records)
 
     def full_size(self, places: set[Place], profile: str) -> bool:
-        """Whether the networks of these cells and their data are those of the profile ``DECIDING``, by their sizes."""
+        """Whether these cells have the networks of the profile ``DECIDING``, and train on as much."""
         return profile == DECIDING or all(
             self._networks(place, profile) == self._networks(place, DECIDING) != set() for place in places)
 
@@ -266,10 +267,11 @@ class Runs:
 
 
 def network(config: AnyConfig) -> str:
-    """What tells the network of a run, and what it is trained on, from others: not for how long, nor on how much."""
+    """What tells the network of a run, and the images or tokens it trains on, from others: not for how long."""
     if isinstance(config, LanguageModellingConfig):
-        return f"{config.data}: {config.mixer} {config.mixer_options} {config.sizes} {config.context}"
-    return f"{config.data}: {arguments(config)}"
+        sizes = f"{config.mixer} {config.mixer_options} {config.sizes} {config.context}"
+        return f"{config.data}, {config.train_tokens or 'all'}: {sizes}"
+    return f"{config.data}, {config.train_samples or 'all'}: {arguments(config)}"
 
 
 def part(effect: Effect | None, difference: Difference) -> Part:
