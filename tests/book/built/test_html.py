@@ -30,7 +30,7 @@ SENTENCES = {
     "book/encodings/rotations": "Turn both by an angle that grows with the position",
     "book/encodings/taxonomy": "Translution with a constant channel is that form",
     "book/linear/random_features": "Raw QR biases positive features in the mean",
-    "book/linear/relative_performers": "The kernel values of rotations and strategy 1 join content and place and pay in draws",
+    "book/linear/relative_performers": "The kernel values of rotations and strategy 1 join content and place",
     "book/geometry/transport": "A loop turns a vector by the enclosed area",
     "book/geometry/riemannformer": "One matrix per place absorbs the metric",
     "book/experiments/static_dynamic": "A verdict needs a rule that was fixed before",
