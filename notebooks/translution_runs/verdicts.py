@@ -14,7 +14,7 @@
 Source: chapter "Static and dynamic MNIST", which simulates how often the rule errs.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import hypot, inf, isfinite, sqrt
@@ -394,7 +394,10 @@ class Verdict:
         """The p as it is printed."""
         if self.claim is None or self.word == WAITING:
             return "exact" if self.claim is None else ""
-        return "< 0.001" if self.p < 0.001 else f"{self.p:.3f}"
+        if self.p < 0.001:
+            return "< 0.001"
+        text = f"{self.p:.3f}"
+        return f"{self.p:.4f}" if text == f"{LEVEL:.3f}" else text  # on which side of the level it lies
 
     @property
     def seeds(self) -> str:
@@ -462,8 +465,8 @@ def judge(claims: Mapping[Key, Claim | Verdict]) -> dict[Key, Verdict]:
             for key, claim in claims.items()}
 
 
-DEVIATIONS, MISSING, OPEN = 2.0, "not yet measured", "not decided"
-"""Of `Estimate.above` and `decide`, the short form for a page that has no claims of its own to correct for."""
+DEVIATIONS, MISSING = 2.0, "not yet measured"
+"""Of `Estimate.above`, the rule before this one, by which one page shows what it had said."""
 
 
 @dataclass(frozen=True)
@@ -497,10 +500,6 @@ class Estimate:
             return None
         return self.mean > bound
 
-    def below(self, bound: float = 0.0) -> bool | None:
-        """Whether the number lies below `bound`; None where the spread leaves it open."""
-        return None if self.above(bound) is None else self.mean < bound
-
     def __str__(self) -> str:
         """The mean and, where there are several runs, the standard deviation, with two decimals."""
         text = f"{self.mean:.2f}" + (f" ± {self.deviation:.2f}" if self.runs > 1 else "")
@@ -510,32 +509,3 @@ class Estimate:
 def difference(one: Estimate | None, other: Estimate | None) -> Estimate | None:
     """Subtract; None where one of them is not measured."""
     return None if one is None or other is None else one - other
-
-
-def verdict(answers: Iterable[bool | None]) -> str:
-    """Whether a claim holds that says all of these: one false answer contradicts it, an open one leaves it open.
-
-    Raises:
-        ValueError: no answers.
-    """
-    found = list(answers)
-    if not found:
-        raise ValueError("answers: got none, expected at least one")
-    if any(answer is False for answer in found):
-        return CONTRADICTED
-    return OPEN if any(answer is None for answer in found) else HOLDS
-
-
-def decide(numbers: Iterable[Estimate | None], bound: float = 0.0) -> str:
-    """The verdict on a claim that says that all these numbers lie above `bound`, where some may not be measured yet.
-
-    One number that is decided the other way contradicts the claim, whatever is missing.
-
-    Raises:
-        ValueError: no numbers.
-    """
-    found = list(numbers)
-    answers = [number.above(bound) for number in found if number is not None]
-    if len(answers) < len(found) and False not in answers:
-        return MISSING
-    return verdict(answers)
