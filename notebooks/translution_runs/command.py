@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
@@ -78,8 +79,9 @@ def before(modules: Annotated[list[str] | None, typer.Option(
     for name in modules or ():
         try:
             import_module(name)
-        except ImportError as error:
-            typer.echo(f"Error: import: got {name!r}, which cannot be imported ({error})", err=True)
+        except Exception as error:       # a module of one's own may raise anything
+            typer.echo(f"Error: import: got {name!r}, which cannot be imported ({type(error).__name__}: {error})",
+                       err=True)
             raise typer.Exit(WRONG_USAGE) from None
     if modules:
         os.environ.update(TRANSLUTION_IMPORT=",".join(modules), TRANSLUTION_IMPORT_FROM=os.getcwd())
@@ -277,6 +279,8 @@ def repeat(results: Annotated[str, typer.Option(help="folder of records")] = "re
     from translution_runs.repeat import repeated
 
     with usage():
+        if not Path(results).is_dir():
+            raise ValueError(f"results: {results!r} is not a folder of run records")
         found = repeated(results, write)
     for name, fault in found.items():
         if fault:
@@ -304,6 +308,8 @@ def card(minutes: Annotated[float, typer.Option(help="how long the session may t
     from translution_runs.card.session import Session, folder_for
 
     with usage():
+        if not 0 <= minutes < inf:
+            raise ValueError(f"minutes: got {minutes}, expected a number from 0")
         if bring:
             brought = bring_home(bring, results or "results")
             typer.echo(report.brought(brought))

@@ -8,7 +8,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -74,11 +74,20 @@ def places(folder: str | Path) -> list[Place]:
 
 def all_places(folder: str | Path) -> list[Place]:
     """Those of `folder` and of the folders in it, in the order of folders and names, without those of benchmarks."""
-    folder = Path(folder)
-    files = [path for ending in ("*.json", f"*{LINES}") for path in folder.rglob(ending)]
-    parents = {path.parent for path in files if "benchmarks" not in path.relative_to(folder).parts}
-    found = [one for parent in parents for one in places(parent)]
+    found = [one for parent in folders(Path(folder)) for one in places(parent)]
     return sorted(found, key=lambda one: one.path.parent / f"{one.name}.json")
+
+
+def folders(top: Path) -> Iterator[Path]:
+    """`top` and the folders in it but those of benchmarks, links followed, each place once."""
+    seen = set()
+    for parent, inside, _ in os.walk(top, followlinks=True):
+        inside[:] = [name for name in inside if name != "benchmarks"]
+        if (place := os.path.realpath(parent)) in seen:
+            inside.clear()
+            continue
+        seen.add(place)
+        yield Path(parent)
 
 
 def read_records(folder: str | Path) -> list[Record]:

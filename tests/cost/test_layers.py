@@ -75,8 +75,9 @@ def test_bytes_that_translution_keeps(relations, heads, d, batch, dtype):
     with backend("definition"):
         assert cost.count_saved_bytes(layer, x) == made.saved_bytes(batch, size, form="gather")
         assert cost.count_saved_bytes(layer, x, tables=True) > cost.count_saved_bytes(layer, x)
-    vectors = made.saved_bytes(batch, size, form="pairs") - made.saved_bytes(batch, size)
-    assert vectors == 3 * size * batch * relations.n ** 2 * heads * d
+    if heads > 1:       # with one head, two rows of a pair do
+        with backend("torch", keep=True):
+            assert cost.count_saved_bytes(layer, x) == made.saved_bytes(batch, size, form="pairs")
 
 
 class Fading(Encoding):

@@ -65,3 +65,28 @@ def test_known_checksums(tmp_path):
         checksums.refuse_other(sha(b"b"), "a", known, tmp_path)
     with pytest.raises(ValueError, match=f"truncated or corrupted, its sha256 is {sha(b'c')}, expected {sha(b'a')}"):
         checksums.refuse_other(sha(b"c"), "a", known, tmp_path)
+
+
+@pytest.mark.parametrize("cut", [1, 3])
+def test_a_lock_file_that_was_cut_is_refused_and_merges_no_lines(data, cut):
+    """Without its last end of line, or within a name: the next entry would become a part of the last one."""
+    for name in ("one", "other"):
+        (data / name).write_text(name)
+    checksums.keep(data, "one", checksums.digest(data / "one"))
+    lock = data / checksums.LOCK
+    lock.write_text(lock.read_text()[:-cut])
+    for name in ("other", "one"):
+        with pytest.raises(ValueError, match=f"{checksums.LOCK}: its last line has no end"):
+            checksums.keep(data, name, checksums.digest(data / name))
+
+
+def test_two_lines_in_one_and_two_checksums_of_a_file_are_refused(data):
+    lock = data / checksums.LOCK
+    lock.write_text(f"{'0' * 64}  one{'1' * 64}  other\n")
+    with pytest.raises(ValueError, match="line 1 is not 'sha256  name'"):
+        checksums.read_lock(data)
+    lock.write_text(f"{'0' * 64}  one\n{'0' * 64}  one\n")
+    assert checksums.read_lock(data) == {"one": "0" * 64}
+    lock.write_text(f"{'0' * 64}  one\n{'1' * 64}  one\n")
+    with pytest.raises(ValueError, match="line 2 gives one a second checksum"):
+        checksums.read_lock(data)

@@ -254,3 +254,19 @@ def test_tokens_beyond_the_vocabulary_are_refused(tmp_path):
     assert tokens.read_pack(path, 3)[0].tolist() == [0, 1, 2]
     with pytest.raises(ValueError, match=r"text.tokens: the token 2, expected 0 to 1"):
         tokens.read_pack(path, 2)
+
+
+def test_a_text_that_two_processes_pack_at_once_is_whole(tmp_path, monkeypatch):
+    """The second begins and ends while the first is at work."""
+    path, letters = tmp_path / "text.tokens", Characters(["abc"])
+
+    def documents():
+        yield "ab"
+        monkeypatch.setattr(os, "getpid", lambda: 2)
+        tokens.pack(["ab", "c"], letters, path, {})
+        yield "c"
+
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    tokens.pack(documents(), letters, path, {})
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["text.tokens", "text.tokens.json"]
+    assert tokens.read_pack(path, 3)[0].tolist() == [0, 1, 2]

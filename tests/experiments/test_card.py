@@ -105,9 +105,23 @@ def test_a_wrong_plan_is_refused_by_its_place(tmp_path, change, message):
 def test_a_plan_that_is_no_file_or_no_yaml_is_refused(tmp_path):
     with pytest.raises(ValueError, match="which is no file"):
         read_plan(tmp_path / "none.yaml")
-    (tmp_path / "bad.yaml").write_text("runs: [")
-    with pytest.raises(ValueError, match="cannot be read as YAML"):
+    with pytest.raises(ValueError, match="which is no file"):
+        read_plan(tmp_path)
+    for content in (b"runs: [", b"\xff", b"runs: 2020-13-45", b"runs: 1\nruns: 2"):
+        (tmp_path / "bad.yaml").write_bytes(content)
+        with pytest.raises(ValueError, match="bad.yaml: not a plan; it cannot be read as YAML"):
+            read_plan(tmp_path / "bad.yaml")
+    (tmp_path / "bad.yaml").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="nested too deeply"):
         read_plan(tmp_path / "bad.yaml")
+
+
+@pytest.mark.parametrize("grids", [[], 3, {"a": 3}, {"a": "z/z"}, {"a": "x" * 300}, {"a": ".."}])
+def test_a_session_with_other_names_of_grids_leaves_no_trace(tmp_path, grids):
+    Folder(tmp_path / "in").note(form=1, rehearsal=True, grids=grids)
+    with pytest.raises(ValueError, match="card.json: grids: expected the name of a grid for each run"):
+        bring_home(tmp_path / "in", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_rehearsal_has_every_kind_of_benchmark_and_of_run():

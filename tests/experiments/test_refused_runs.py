@@ -237,6 +237,43 @@ def test_what_stands_twice_in_a_grid_is_refused(quick, change, message):
     assert code == 2 and "quick.yaml" in text and message in " ".join(text.split())
 
 
+@pytest.mark.parametrize("value", ["2020-13-45", "!!int abc", "!!timestamp foo", "1" * 5_000])
+def test_a_value_that_yaml_cannot_make_is_refused_with_its_file(quick, value):
+    code, text = grid_of(quick, "quick", GRID.replace("epochs: 1,", f"epochs: {value},"))
+    assert code == 2 and "quick.yaml" in text and "Traceback" not in text and len(text) < 8_000
+
+
+@pytest.mark.parametrize("field", ["depth.foo", "mixer[foo]", "depth:1000000000000", "0", "nothing"])
+def test_a_text_of_differences_asks_for_parameters_alone(quick, field):
+    text = GRID.replace("differs: Small.", f"differs: 'with {{{field}}}'")
+    assert text != GRID
+    (quick / "quick.yaml").write_text(text)
+    code, said = call("table", "quick.yaml", "--profile", "smoke")
+    assert code == 2 and "differs: no parameter" in said
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["repeat", "--results", "nowhere"], "results: 'nowhere' is not a folder"),
+    (["card", "--rehearse", "--minutes", "nan", "--out", "c"], "minutes: got nan"),
+    (["card", "--rehearse", "--minutes", "-1", "--out", "c"], "minutes: got -1.0"),
+    (["--import", "", "status", "quick.yaml"], "import: got ''"),
+    (["--import", "raises", "status", "quick.yaml"], "cannot be imported (ZeroDivisionError")])
+def test_wrong_words_are_refused_in_one_line(quick, words, message, monkeypatch):
+    (quick / "raises.py").write_text("1 / 0")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    code, text = call(*words)
+    assert code == 2 and message in " ".join(text.split()) and "Traceback" not in text and not (quick / "c").exists()
+
+
+def test_records_behind_a_linked_folder_are_found_once(quick):
+    path = a_record(quick)
+    top = quick / "linked"
+    top.mkdir()
+    (top / "image-classification").symlink_to(path.parent)
+    (top / "again").symlink_to(top)
+    assert [record.name for record in read_records(top)] == [path.stem]
+
+
 def test_a_grid_is_like_one_that_is_like_no_other(quick):
     (quick / "base.yaml").write_text(GRID.replace("name: quick", "name: base\nlike: quick"))
     code, text = grid_of(quick, "top", GRID.replace("name: quick", "name: top\nlike: base"))

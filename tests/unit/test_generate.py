@@ -3,6 +3,7 @@
 import gc
 import math
 import weakref
+from threading import Event, Thread, current_thread
 
 import pytest
 import torch
@@ -173,7 +174,9 @@ def test_tokens_are_drawn_from_the_softmax(temperature, top_k, seed):
     ({"ids": torch.zeros(1, 0, dtype=torch.long)}, "ids"), ({"ids": torch.zeros(3, dtype=torch.long)}, "ids"),
     ({"ids": torch.zeros(1, 2)}, "ids"), ({"new_tokens": N}, "new_tokens must be an integer from 0 to 6"),
     ({"new_tokens": -1}, "new_tokens"), ({"new_tokens": 1.5}, "new_tokens"), ({"temperature": -1}, "temperature"),
-    ({"temperature": math.nan}, "temperature"), ({"top_k": 0}, "top_k")])
+    ({"temperature": math.nan}, "temperature"), ({"top_k": 0}, "top_k"), ({"temperature": "1"}, "temperature"),
+    ({"ids": torch.tensor([[11]])}, "ids must be from 0 to 10"), ({"ids": torch.tensor([[-1]])}, "ids must be from"),
+    ({"ids": torch.zeros(1, 2, dtype=torch.uint8)}, "ids must be int32 or int64"), ({"ids": [[1]]}, "got list")])
 def test_bad_input_is_named(plain_types, change, word):
     with pytest.raises(ValueError, match=word):
         GPT(**SIZE).generate(**{"ids": torch.zeros(1, 2, dtype=torch.long), "new_tokens": 2, **change})
@@ -231,6 +234,45 @@ def test_of_equal_tokens_no_more_than_asked_for_are_drawn():
 @pytest.mark.parametrize("temperature", [0, 1.0])
 def test_logits_that_are_no_numbers_are_refused(temperature):
     model = GPT(mixer="rotary", **SIZE)
-    model.head.weight.data[3] = math.nan
-    with pytest.raises(ValueError, match="logits are not numbers"):
-        model.generate(torch.tensor([[1]]), 2, temperature=temperature)
+    for wrong in (math.nan, math.inf):
+        model.head.weight.data[3] = wrong
+        with pytest.raises(ValueError, match="logits are not numbers"):
+            model.generate(torch.tensor([[1]]), 2, temperature=temperature)
+
+
+class Own(Translution):
+    """A layer of a reader, whose step runs forward, where dropout would act in training."""
+
+    def helper(self):
+        return None
+
+
+def test_two_threads_write_with_one_model_in_training(monkeypatch):
+    """The first ends while the second is at work, which goes on in evaluation; then the model trains again."""
+    monkeypatch.setitem(MIXERS, "own", Own)
+    model, ids = GPT(mixer="own", dropout=0.9, **SIZE).train(), torch.tensor([[1, 2]])
+    expected, found, step = model.generate(ids, 5, temperature=0), {}, model.step
+    inside, entered = Event(), Event()
+
+    def waiting(*given):
+        if current_thread().name == "first":
+            inside.set()
+            entered.wait(10)
+        else:
+            entered.set()
+            first.join(10)
+        return step(*given)
+
+    def write(name, count):
+        found[name] = model.generate(ids, count, temperature=0)
+
+    first = Thread(target=write, args=("first", 1), name="first")
+    second = Thread(target=write, args=("second", 5), name="second")
+    monkeypatch.setattr(model, "step", waiting)
+    first.start()
+    inside.wait()
+    second.start()
+    first.join()
+    second.join()
+    assert torch.equal(found["second"], expected) and torch.equal(found["first"], expected[:, :3])
+    assert all(part.training for part in model.modules())

@@ -2,6 +2,7 @@
 
 import copy
 import sys
+from contextlib import suppress
 from itertools import product
 from threading import Thread
 
@@ -10,9 +11,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from tests.unit.strategies import grids, tables
-from translution_lib import GPT, Relations, offsets, pairs, place_cls, shared
+from translution_lib import GPT, MIXERS, Relations, offsets, pairs, place_cls, shared
 from translution_lib.relations import every_offset
 
 ONE = torch.zeros(1, 1, dtype=torch.long)
@@ -258,3 +261,22 @@ def test_tables_survive_the_meta_device_and_copies():
     assert rel.index.device.type == "cpu" and int(rel.index.max()) == rel.count - 1
     assert torch.equal(copy.deepcopy(rel).index, rel.index)
     assert "count=18" in repr(rel)
+
+
+@pytest.mark.parametrize("name", ["general-translution", "translution", "gated-bias", "performer-s1"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_who_looks_at_shapes_leaves_nothing_in_the_tables(name, causal):
+    table = offsets(6, causal=True) if causal else offsets((2, 3), cls=True)
+    layer, x = MIXERS[name](table, 12, 2).eval(), torch.randn(2, table.n, 12)
+    expected = copy.deepcopy(layer)(x)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, suppress(Exception):
+        layer(mode.from_tensor(x))
+    with suppress(Exception):
+        make_fx(layer, tracing_mode="fake")(x)
+    torch.testing.assert_close(layer(x), expected)
+
+
+@pytest.mark.parametrize("option", ["clip", "window"])
+def test_a_reach_that_no_integer_of_64_bits_holds_is_refused(option):
+    with pytest.raises(ValueError, match=f"{option} must be an integer from 0 to"):
+        offsets(3, **{option: 10**30})

@@ -273,6 +273,9 @@ SQUARE = offsets((2, 2))
     (lambda: ViT(4, 2, 1, 2, DIM, 1, 2, 8).resized(5), ValueError, "patch_size must divide image_size = 5"),
     (lambda: GPT(4, 2, DIM, 1, 2, 8).resized(0), ValueError, "context"),
     (lambda: GPT(4, 2, DIM, 1, 2, 8).resized(4, reach=2, beyond="x"), ValueError, "beyond"),
+    (lambda: GPT(4, 2, DIM, 1, 2, 8).resized(4, beyond="window"), ValueError, "beyond must be None without a reach"),
+    (lambda: torch.nn.utils.parametrizations.weight_norm(build("translution", SQUARE), "query").resized(
+        offsets((3, 3))), ValueError, "query must be a parameter"),
 ])
 def test_what_cannot_be_resized_is_refused_by_name(plain_types, call, error, word):
     with pytest.raises(error, match=word):

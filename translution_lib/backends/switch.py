@@ -34,7 +34,7 @@ def backend(name: str = "auto", keep: bool | None = None) -> Iterator[None]:
     """Run the layers inside by one backend; the innermost wins, in this thread alone.
 
     What a forward pass took, its backward pass takes, wherever it runs. A layer's own argument ``backend`` holds where
-    no context is around its call.
+    no context is around its call. Nothing may ``await`` or ``yield`` inside: the thread would go on with this choice.
 
     Args:
         name: how everything inside runs.

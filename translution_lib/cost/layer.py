@@ -207,7 +207,8 @@ class TranslutionLayer(Layer):
         Args:
             batch: samples.
             itemsize: bytes of a number.
-            form: "gather" keeps the matrix, the row and the vector of every pair, "pairs" the vectors alone; "fast"
+            form: "gather" keeps the matrix, the row and the vector of every pair, "pairs" the vectors alone, of those
+                that are not masked; "fast"
                 computes them again, and keeps the tokens, reordered for scores and for values where there is a batch.
 
         Raises:
@@ -217,7 +218,7 @@ class TranslutionLayer(Layer):
         """
         check_sizes(batch=batch, itemsize=itemsize)
         n, c, e = self.tokens, self.dim, self.inner
-        forms = {"fast": (1 + (batch > 1)) * n * c, "pairs": (1 + (batch > 1)) * n * c + 3 * self.pairs * e,
+        forms = {"fast": (1 + (batch > 1)) * n * c, "pairs": (1 + (batch > 1)) * n * c + 3 * self.attended * e,
                  "gather": 3 * self.pairs * (c * e + c + e)}
         if form not in forms:
             raise ValueError(f"form must be one of {tuple(forms)}, got {form!r}")

@@ -9,8 +9,9 @@ from translution_lib.relations import Relations
 
 def check_tokens(x: Tensor, n: int | None = None) -> None:
     """Refuse an x that is not b n c, or whose number of tokens is not n."""
-    if x.ndim != 3:
-        raise ValueError(f"x must have the shape (batch, tokens, channels), got {tuple(x.shape)}")
+    if x.ndim != 3 or not x.is_floating_point():
+        raise ValueError(f"x must hold floating-point numbers of the shape (batch, tokens, channels), got {x.dtype} of "
+                         f"the shape {tuple(x.shape)}")
     if n is not None and x.shape[1] != n:
         raise ValueError(f"x has {x.shape[1]} tokens, expected {n}: the length of its relation table")
 

@@ -176,7 +176,7 @@ class Mixer(nn.Module):
 
         Raises:
             ValueError: a table that the class cannot serve, or of other axes, with or without CLS or causal order
-                unlike this layer's.
+                unlike this layer's; a parameter that a parametrization or a hook makes.
             NotImplementedError: a class that does not say which of its parameters belong to relations.
         """
         if self.by_relation is None:
@@ -184,7 +184,12 @@ class Mixer(nn.Module):
                                       "an entry for every relation, () for none")
         self.serves(relations)
         ids = nearest_relations(self.relations, relations)
-        tables = [table for name in self.by_relation if (table := getattr(self, name)) is not None]
+        named = {name: getattr(self, name) for name in self.by_relation if getattr(self, name) is not None}
+        tables = [table for table in named.values() if isinstance(table, nn.Parameter)]
+        if len(tables) < len(named):
+            hidden = [name for name, table in named.items() if not isinstance(table, nn.Parameter)]
+            raise ValueError(f"{', '.join(hidden)} must be a parameter to go over to another table, not the result of "
+                             "a parametrization or a hook; remove it first")
         # By what a deep copy puts in the place of what: a table that has two names keeps both.
         return copy.deepcopy(self, {id(self.relations): relations, **{id(t): carried(t, ids) for t in tables}})
 

@@ -7,8 +7,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from numbers import Integral
+from numbers import Integral, Real
+from threading import Lock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float, Int
@@ -143,7 +145,7 @@ class GPT(nn.Module):
             x = x + self.position[: tokens.shape[1]]
         return self.head(self.norm(run_blocks(self.blocks, x, self.config.checkpoint, mask)))
 
-    def resized(self, context: int, *, reach: int | None = None, beyond: str = "clip") -> "GPT":
+    def resized(self, context: int, *, reach: int | None = None, beyond: str | None = None) -> "GPT":
         """Return a copy for texts of another length, with all that this model has learnt.
 
         What it knows by offset or place stays. A new offset starts with the parameters of the longest one that is
@@ -152,12 +154,14 @@ class GPT(nn.Module):
         Args:
             context: longest text of the copy, in tokens.
             reach: number of offsets with parameters of their own; by default as this model has it.
-            beyond: what holds from there on, as in the constructor.
+            beyond: what holds from there on, as in the constructor, with a ``reach`` alone.
 
         Raises:
-            ValueError: what the constructor refuses.
+            ValueError: what the constructor refuses, or a ``beyond`` without a ``reach``.
         """
-        return resized(self, context=context, **({} if reach is None else {"reach": reach, "beyond": beyond}))
+        if reach is None and beyond is not None:
+            raise ValueError(f"beyond must be None without a reach, got {beyond!r}")
+        return resized(self, context=context, **({} if reach is None else {"reach": reach, "beyond": beyond or "clip"}))
 
     def step(self, tokens: Int[Tensor, "b m"], memory: Any = None) -> tuple[Float[Tensor, "b m vocabulary"], Any]:
         """Go on with a text: return the rows of :meth:`forward` of these next tokens, and the memory with them.
@@ -206,7 +210,7 @@ class GPT(nn.Module):
 
         Label: thm-language-temperature.
         """
-        _check_text(ids, new_tokens, self.config.context, temperature, top_k)
+        _check_text(ids, new_tokens, self.config, temperature, top_k)
         written, new, memory = ids, ids, None
         with evaluating(self):
             for _ in range(new_tokens):
@@ -216,23 +220,35 @@ class GPT(nn.Module):
         return written
 
 
+_writing: WeakKeyDictionary = WeakKeyDictionary()   # models that write: how many threads, and their parts in training
+_lock = Lock()
+
+
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model and its parts in evaluation mode, and each back into its own after it."""
-    training = [part for part in model.modules() if part.training]
-    model.eval()
+    """Put a model and its parts in evaluation mode; when the last thread leaves, each is put back into its own."""
+    with _lock:
+        threads, training = _writing.get(model) or (0, [part for part in model.modules() if part.training])
+        _writing[model] = threads + 1, training
+        model.eval()
     try:
         yield
     finally:
-        for part in training:
-            part.training = True
+        with _lock:
+            threads, training = _writing.pop(model)
+            if threads > 1:
+                _writing[model] = threads - 1, training
+            else:
+                for part in training:
+                    part.training = True
 
 
 def drawn(logits: Float[Tensor, "b v"], temperature: float | int, top_k: int | None,
           generator: torch.Generator | None = None) -> Int[Tensor, "b 1"]:
     """Return a token for each row, from softmax(logits / temperature) in double precision."""
-    if bool(logits.isnan().any()):
-        raise ValueError("the model's logits are not numbers: a NaN stands among its weights, or became of them")
+    highest = logits.amax(-1)                       # NaN where one is among them
+    if not bool(highest.isfinite().all()):
+        raise ValueError("the model's logits are not numbers: NaN or infinity is among its weights, or came of them")
     if not temperature:
         return logits.argmax(-1, keepdim=True)
     logits = logits.double()
@@ -244,14 +260,18 @@ def drawn(logits: Float[Tensor, "b v"], temperature: float | int, top_k: int | N
     return torch.multinomial(weights if generator is None else weights.to(generator.device), 1, generator=generator)
 
 
-def _check_text(ids: Tensor, new_tokens: int, context: int, temperature: float | int, top_k: int | None) -> None:
-    if ids.ndim != 2 or not ids.shape[1] or ids.is_floating_point() or ids.dtype == torch.bool:
-        raise ValueError(f"ids must be integers of the shape (batch, at least 1), got {ids.dtype} {tuple(ids.shape)}")
+def _check_text(ids: Tensor, new_tokens: int, config: GPTConfig, temperature: float | int, top_k: int | None) -> None:
+    if not isinstance(ids, Tensor) or ids.dtype not in (torch.int32, torch.int64) or ids.ndim != 2 or not ids.shape[1]:
+        got = f"{ids.dtype} {tuple(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
+        raise ValueError(f"ids must be int32 or int64 of the shape (batch, at least 1), got {got}")
+    if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < config.vocabulary:
+        raise ValueError(f"ids must be from 0 to {config.vocabulary - 1}, got {int(ids.min())} to {int(ids.max())}")
+    context = config.context
     room = context + 1 - ids.shape[1]
     if not (isinstance(new_tokens, Integral) and 0 <= new_tokens <= room) or isinstance(new_tokens, bool):
         raise ValueError(f"new_tokens must be an integer from 0 to {room}, since {ids.shape[1]} tokens of a context of "
                          f"{context} are there, got {new_tokens!r}")
-    if not 0 <= temperature < math.inf:
+    if not (isinstance(temperature, Real) and 0 <= temperature < math.inf):
         raise ValueError(f"temperature must be a number ≥ 0, got {temperature!r}")
     if top_k is not None:
         check_sizes(top_k=top_k)

@@ -15,7 +15,7 @@ from translution_runs.card.folder import BENCHMARKS, RECORDS, SESSION, lines, re
 from translution_runs.files import write_json
 from translution_runs.grids.gathering import gather
 from translution_runs.kinds import kind_named
-from translution_runs.records import Record, parse
+from translution_runs.records import NAME, Record, parse
 
 COMMIT = re.compile(r"[0-9a-f]{7,64}")
 BENCHMARK_FIELDS = {"benchmark": str, "status": str, "rows": list, "parameters": dict, "processor": str, "source": dict}
@@ -79,6 +79,9 @@ def read(folder: str | Path) -> Brought:
     """The content of a folder, every line checked."""
     brought = Brought(read_session(folder))
     grids = brought.session.get("grids", {})
+    if not isinstance(grids, dict) or not all(isinstance(one, str) and re.fullmatch(NAME, one) and len(one) <= 200
+                                              for one in grids.values()):
+        raise ValueError(f"{Path(folder) / SESSION}: grids: expected the name of a grid for each run")
     for name in RECORDS:
         for number, line in lines(folder, name):
             record = checked(line, f"{Path(folder) / name}, line {number}")
@@ -130,6 +133,8 @@ def benchmark(line: str, where: str) -> tuple[str, dict[str, Any]]:
         name, record = content["name"], content["record"]
     except (json.JSONDecodeError, RecursionError, TypeError, KeyError) as error:
         raise ValueError(f"{where}: no benchmark ({type(error).__name__}: {error})") from None
+    if not isinstance(record, dict):
+        raise ValueError(f"{where}: no benchmark; its record is {type(record).__name__} in place of names with values")
     wrong = [key for key, kind in BENCHMARK_FIELDS.items() if not isinstance(record.get(key), kind)]
     if wrong or not isinstance(name, str) or not name.replace("-", "").isalnum() or f"{name}.json" == SESSION:
         raise ValueError(f"{where}: no benchmark; {', '.join(wrong) or 'its name'} is missing or of another form")

@@ -61,12 +61,18 @@ def read_lock(folder: Path) -> dict[str, str]:
     if not path.exists():
         return {}
     refuse_pipe(path)
-    lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    found = [None if is_foreign(line) else LINE.fullmatch(line) for line in lines]
-    if None in found:
-        raise ValueError(f"{path}: line {found.index(None) + 1} is not 'sha256  name'; restore it, or remove the file "
-                         "to record the data again")
-    return {match[2]: match[1] for match in found if match}
+    text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    restore = "restore it, or remove the file to record the data again"
+    if text and not text.endswith("\n"):
+        raise ValueError(f"{path}: its last line has no end, so it was cut; {restore}")
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        match = LINE.fullmatch(line)
+        if is_foreign(line) or not match or LINE.search(match[2]):
+            raise ValueError(f"{path}: line {number} is not 'sha256  name'; {restore}")
+        if found.setdefault(match[2], match[1]) != match[1]:
+            raise ValueError(f"{path}: line {number} gives {match[2]} a second checksum; {restore}")
+    return found
 
 
 def refuse_changed(folder: Path, name: str, checksum: str) -> bool:

@@ -138,12 +138,17 @@ def pack(documents: Iterable[str], tokeniser: Tokeniser, path: Path, about: Mapp
                 digest.update(data)
                 count, written = count + len(data) // 2, written + 1
                 file.write(data)
-        note = {**about, "documents": written, "tokens": count, "sha256": digest.hexdigest()}
-        write_json(path.with_name(path.name + ".json"), note)
+        write_json(beside, {**about, "documents": written, "tokens": count, "sha256": digest.hexdigest()})
 
     own = path.with_name(f"{path.name}.{os.getpid()}")  # other processes may be packing the same text
-    write_atomically(own, write)
-    os.replace(own, path)
+    beside = own.with_name(own.name + ".json")
+    try:
+        write_atomically(own, write)
+        os.replace(beside, path.with_name(path.name + ".json"))
+        os.replace(own, path)
+    finally:
+        beside.unlink(missing_ok=True)
+        own.unlink(missing_ok=True)
 
 
 def read_pack(path: Path, vocabulary: int) -> tuple[UInt16[np.ndarray, " n"], dict[str, Any]]:

@@ -178,7 +178,7 @@ def raw(path: Path) -> Parameters:
         content = yaml.load(path.read_text(encoding="utf-8"), Loader)  # noqa: S506, a safe one
     except FileNotFoundError:
         raise ValueError(f"{path}: no such grid file") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:   # what makes dates and numbers raises all
         raise ValueError(f"{path.name}: not a grid; it cannot be read as YAML ({error})") from error
     except RecursionError:
         raise ValueError(f"{path.name}: not a grid; it is nested too deeply") from None

@@ -193,6 +193,6 @@ def differs(file: GridFile, profile: str) -> str:
     try:
         values = KINDS[file.experiment].config.model_construct(**{**file.common, **own.common}).model_dump()
         text = own.differs.format(**values).strip()
-    except (KeyError, IndexError, ValueError) as error:
+    except (KeyError, IndexError, ValueError, AttributeError, TypeError, MemoryError, OverflowError) as error:
         raise ValueError(f"{file.name}: profiles.{profile}.differs: no parameter {error}") from error
     return f"{text} Left out: {', '.join(own.without)}." if own.without else text
