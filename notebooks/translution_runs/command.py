@@ -59,13 +59,19 @@ Results = Annotated[str, typer.Option(help='folder of records; by default "resul
 DataRoot = Annotated[str, typer.Option(envvar="TRANSLUTION_DATA", help="folder with the data set")]
 
 
+def say(text: str, err: bool = False) -> None:
+    """Print a text; what would steer a terminal, or turn the order of its letters, is written out."""
+    shown = "".join(one if one.isprintable() or one in "\n\t" else ascii(one)[1:-1] for one in text)
+    typer.echo(shown, err=err)
+
+
 @contextmanager
 def usage() -> Iterator[None]:
     """Turn a ValueError into a message and the exit code of wrong usage."""
     try:
         yield
     except ValueError as error:
-        typer.echo(f"Error: {error}", err=True)
+        say(f"Error: {error}", err=True)
         raise typer.Exit(WRONG_USAGE) from None
 
 
@@ -80,7 +86,7 @@ def before(modules: Annotated[list[str] | None, typer.Option(
         try:
             import_module(name)
         except Exception as error:       # a module of one's own may raise anything
-            typer.echo(f"Error: import: got {name!r}, which cannot be imported ({type(error).__name__}: {error})",
+            say(f"Error: import: got {name!r}, which cannot be imported ({type(error).__name__}: {error})",
                        err=True)
             raise typer.Exit(WRONG_USAGE) from None
     if modules:
@@ -112,20 +118,20 @@ def run(grid: GridName, profile: Profile = "cpu", row: Rows = None, method: Meth
         store = store_of(wanted, results)
         found = [status(config, store) for config in wanted.runs]
         if dry_run:
-            typer.echo(report.plan(predict(found, store)))
+            say(report.plan(predict(found, store)))
             return
         address = check_scheduler(scheduler, jobs)
         left = [rooted(one, data_root) for one in found if one.state != DONE]
         check_machine([one.config for one in left], here=address is None)
         if address is None:
             check_data([one.config for one in left])
-    typer.echo(f"{wanted.name}, profile {profile}: {report.tally(found)}; records in {store}")
+    say(f"{wanted.name}, profile {profile}: {report.tally(found)}; records in {store}")
     try:
         done = spread(left, store, address, jobs) if address is not None else one_by_one(left, store)
     finally:
         collect(wanted, store)
     now = [status(config, store) for config in wanted.runs]
-    typer.echo(f"{report.tally(now)}\ntranslution table {grid} --profile {profile} prints the table")
+    say(f"{report.tally(now)}\ntranslution table {grid} --profile {profile} prints the table")
     if not done:
         raise typer.Exit(SOME_MISSING)
 
@@ -140,7 +146,7 @@ def collect(wanted: Grid, store: Path) -> None:
             if one.state == DONE and not holder(lock_file(store, one.config.name)):
                 shutil.rmtree(checkpoint_folder(store, one.config.name), ignore_errors=True)
     except (ValueError, OSError) as error:
-        typer.echo(f"records in {store} are not gathered: {error}", err=True)
+        say(f"records in {store} are not gathered: {error}", err=True)
 
 
 def one_by_one(left: Sequence[Status], store: Path) -> bool:
@@ -151,16 +157,16 @@ def one_by_one(left: Sequence[Status], store: Path) -> bool:
 
 def attempt(config: AnyConfig, store: Path, number: str) -> bool:
     """One run; an error is printed and stops no other run."""
-    typer.echo(f"{number} {config.name}")
+    say(f"{number} {config.name}")
     try:
         record = execute(config, store=store)
     except (Interrupted, KeyboardInterrupt) as stopped:
-        typer.echo(f"{stopped}\nto go on: {shlex.join(['translution', *sys.argv[1:]])}", err=True)
+        say(f"{stopped}\nto go on: {shlex.join(['translution', *sys.argv[1:]])}", err=True)
         raise typer.Exit(stopped.exit_code if isinstance(stopped, Interrupted) else 130) from None
     except (Failed, ValueError, OSError) as error:
-        typer.echo(f"  {type(error).__name__}: {error}", err=True)
+        say(f"  {type(error).__name__}: {error}", err=True)
         return False
-    typer.echo(f"  {report.outcome(record)} in {report.duration(record.seconds['total'])}")
+    say(f"  {report.outcome(record)} in {report.duration(record.seconds['total'])}")
     return True
 
 
@@ -171,7 +177,7 @@ def spread(left: Sequence[Status], store: Path, address: str, jobs: int) -> bool
     outcomes = run_all([one.config for one in left], store, address=address or None, workers=jobs)
     for one in outcomes:
         if one.state == FAILED:
-            typer.echo(f"{one.config.name}: {one.error}", err=True)
+            say(f"{one.config.name}: {one.error}", err=True)
     return all(one.state != FAILED for one in outcomes)
 
 
@@ -240,23 +246,25 @@ def print_status(grid: Annotated[str, typer.Argument(help="a grid; all of them w
         if grid:
             wanted = chosen(grid, profile, device, changes)
             store = store_of(wanted, results)
-            typer.echo(report.states([status(config, store) for config in wanted.runs]))
+            say(report.states([status(config, store) for config in wanted.runs]))
             return
         for name in grid_files():
             wanted = chosen(name, profile, device, changes)
             found = [status(config, store_of(wanted, results)) for config in wanted.runs]
-            typer.echo(f"{name}: {report.tally(found)}")
+            say(f"{name}: {report.tally(found)}")
 
 
 @app.command("table")
 def print_table(grid: GridName, profile: Profile = "cpu", device: Device = "", changes: Changes = None,
                 results: Results = "",
-                markdown: Annotated[bool, typer.Option(help="print the table in Markdown")] = False) -> None:
+                markdown: Annotated[bool, typer.Option(help="print the table in Markdown")] = False,
+                runs: Annotated[bool, typer.Option(help="name the runs behind it, a line each")] = False) -> None:
     """Print a table: ours, with mean, spread and number of seeds, beside the printed numbers."""
     with usage():
         wanted = chosen(grid, profile, device, changes)
         made = comparison(wanted, store_of(wanted, results))
-    typer.echo(made.markdown() if markdown else report.text(made))
+    made = made if runs else replace(made, provenance=())
+    say(made.markdown() if markdown else report.text(made))
 
 
 @app.command("record")
@@ -266,9 +274,9 @@ def print_record(run: Annotated[str, typer.Argument(help="name of a run, its beg
     """Print everything that the record of a run says."""
     with usage():
         found = find_record(run, results)
-        typer.echo(report.record(found.read()))
+        say(report.record(found.read()))
     copy = found.path.with_name(f"{found.name}.ipynb")
-    typer.echo(f"\nrecord: {found.where}\nexecuted notebook: {copy if copy.exists() else 'none'}")
+    say(f"\nrecord: {found.where}\nexecuted notebook: {copy if copy.exists() else 'none'}")
 
 
 @app.command()
@@ -284,9 +292,9 @@ def repeat(results: Annotated[str, typer.Option(help="folder of records")] = "re
         found = repeated(results, write)
     for name, fault in found.items():
         if fault:
-            typer.echo(f"{name}: {fault}")
+            say(f"{name}: {fault}")
     wrong = sum(map(bool, found.values()))
-    typer.echo(f"{len(found)} kinds of models: {wrong or 'none'} computed otherwise than on record")
+    say(f"{len(found)} kinds of models: {wrong or 'none'} computed otherwise than on record")
     if wrong:
         raise typer.Exit(SOME_MISSING)
 
@@ -312,7 +320,7 @@ def card(minutes: Annotated[float, typer.Option(help="how long the session may t
             raise ValueError(f"minutes: got {minutes}, expected a number from 0")
         if bring:
             brought = bring_home(bring, results or "results")
-            typer.echo(report.brought(brought))
+            say(report.brought(brought))
             return
         chosen_plan = rehearsal(read_plan(plan or None)) if rehearse else read_plan(plan or None)
         session = Session(chosen_plan, folder_for(out, again), minutes, "cpu" if rehearse else device, data_root,
@@ -321,7 +329,7 @@ def card(minutes: Annotated[float, typer.Option(help="how long the session may t
         session.run()
     except Interrupted as stopped:
         raise typer.Exit(stopped.exit_code) from None
-    typer.echo(session.summary())
+    say(session.summary())
 
 
 def main() -> None:

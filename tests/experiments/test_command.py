@@ -41,6 +41,7 @@ def test_runs_are_done_once_and_the_table_and_the_record_show_them(quick):
     assert code == 0 and "[1 of" not in text
     code, text = call("table", "quick.yaml", "--profile", "smoke")
     assert code == 0 and "98.48" in text and "2 of 2" in text and " ± " in text and "Small." in text
+    assert record.name not in text and record.name in call("table", "quick.yaml", "--profile", "smoke", "--runs")[1]
     assert call("table", "quick.yaml", "--profile", "smoke", "--markdown")[1].startswith("| row | column |")
     store = Path("runs/image-classification")  # the runs are lines of the grid's file now
     assert sorted(path.name for path in store.iterdir()) == ["quick.jsonl"]

@@ -265,6 +265,16 @@ def test_wrong_words_are_refused_in_one_line(quick, words, message, monkeypatch)
     assert code == 2 and message in " ".join(text.split()) and "Traceback" not in text and not (quick / "c").exists()
 
 
+def test_a_record_steers_no_terminal(quick):
+    path = a_record(quick)
+    content = json.loads(path.read_text())
+    content["sample"] = "a\x1b]0;title\x07b\u202ec\x9bd"
+    path.write_text(json.dumps(content))
+    code, text = call("record", path)
+    assert code == 0 and r"a\x1b]0;title\x07b\u202ec\x9bd" in text
+    assert all(one.isprintable() or one == "\n" for one in text)
+
+
 def test_records_behind_a_linked_folder_are_found_once(quick):
     path = a_record(quick)
     top = quick / "linked"
