@@ -9,7 +9,7 @@ def test_redraws_are_counted():
     rows = recipe([read_grid("performers-redraws"), read_grid("performers-corner")]).rows
     said = {row[1]: row[-1] for row in rows}
     assert said["strategy 1, one draw; strategy 2, one draw"] == "every 1,000,000 steps: not once"
-    assert said["strategy 1, every 20; strategy 2, every 20; no position, every 20"] == "every 20 steps: 156 times"
+    assert said["the other rows"] == "every 20 steps: 156 times"
     assert said["all"] == "every 1,000 steps: once"
 
 
