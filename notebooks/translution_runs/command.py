@@ -4,6 +4,7 @@ Exit codes: 0, every run asked for has a record; 1, some have none; 2, wrong usa
 stopped by an interrupt or a request to end, with a checkpoint written.
 """
 
+import errno
 import os
 import shlex
 import shutil
@@ -249,6 +250,9 @@ def print_status(grid: Annotated[str, typer.Argument(help="a grid; all of them w
             say(report.states([status(config, store) for config in wanted.runs]))
             return
         for name in grid_files():
+            if profile not in read_file(find(name)).profiles:
+                say(f"{name}: has no profile {profile}")
+                continue
             wanted = chosen(name, profile, device, changes)
             found = [status(config, store_of(wanted, results)) for config in wanted.runs]
             say(f"{name}: {report.tally(found)}")
@@ -333,8 +337,18 @@ def card(minutes: Annotated[float, typer.Option(help="how long the session may t
 
 
 def main() -> None:
-    """The command."""
-    app()
+    """The command. Where what it prints finds no room, it says so in one line, if it still can."""
+    try:
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)     # for what Python would still write at its end
+        sys.stderr.write(f"Error: the output cannot be written ({error.strerror})\n")
+        sys.exit(SOME_MISSING)
 
 
 if __name__ == "__main__":

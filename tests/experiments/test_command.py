@@ -221,3 +221,20 @@ MIXERS["nearer"] = Encoded(Nearer)
     assert done.returncode == 0, done.stderr
     (record,) = read_records(tmp_path / "runs" / "image-classification")
     assert record.parameters["mixer"] == "nearer" and record.cost["parameters"] > 0
+
+
+def test_the_states_of_all_grids_are_told_where_one_has_not_the_profile(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(command, "grid_files", lambda: ["characters", "table-7"])
+    code, text = call("status")
+    assert code == 0 and "characters: has no profile cpu" in text and "table-7: 9 done" in text
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device")
+def test_output_that_finds_no_room_is_told_in_one_line():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "translution_runs", "--help"], stdout=full, stderr=subprocess.PIPE,
+                              text=True, env={**os.environ, "PYTHONPATH": SOURCES})
+    assert done.returncode == 1 and done.stderr.strip().endswith(
+        "Error: the output cannot be written (No space left on device)")
+    assert "Traceback" not in done.stderr

@@ -6,6 +6,7 @@ import math
 from contextlib import nullcontext
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -500,3 +501,11 @@ def test_the_base_class_has_no_equations():
         layer.scores(torch.zeros(1, 4, 4))
     with pytest.raises(NotImplementedError):
         layer.values(torch.zeros(1, 2, 4, 4), torch.zeros(1, 4, 4))
+
+
+@pytest.mark.parametrize("x", [torch.zeros(1, 9, DIM, dtype=torch.long), torch.zeros(1, 9, DIM, dtype=torch.complex64),
+                               torch.zeros(1, 9, DIM).to_sparse(), np.zeros((1, 9, DIM)), [[[0.0]]]])
+def test_what_is_no_dense_tensor_of_real_numbers_is_refused(plain_types, x):
+    for name in ("translution", "rotary", "lor-translution"):
+        with pytest.raises(ValueError, match="x must"):
+            build(name)(x)

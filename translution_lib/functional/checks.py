@@ -9,6 +9,8 @@ from translution_lib.relations import Relations
 
 def check_tokens(x: Tensor, n: int | None = None) -> None:
     """Refuse an x that is not b n c, or whose number of tokens is not n."""
+    if not isinstance(x, Tensor) or x.layout != torch.strided:
+        raise ValueError(f"x must be a dense tensor, got {getattr(x, 'layout', type(x).__name__)}")
     if x.ndim != 3 or not x.is_floating_point():
         raise ValueError(f"x must hold floating-point numbers of the shape (batch, tokens, channels), got {x.dtype} of "
                          f"the shape {tuple(x.shape)}")

@@ -28,7 +28,7 @@ def says(name: str) -> str:
     if name in differences:
         outside = differences[name].outside.values()
         return f"{name}; differences outside: " + (", ".join(f"{d:+.2f}" for d in outside) or "none")
-    return (STATEMENTS[name].__doc__ or "").strip().splitlines()[0]
+    return (STATEMENTS[name].__doc__ or name).strip().splitlines()[0]
 
 
 def _table(table: int, metric: str, paper: str = "translution") -> dict[str, dict[str, Decimal]]:

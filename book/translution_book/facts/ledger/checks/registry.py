@@ -20,7 +20,7 @@ def check(function: Check) -> Check:
 
 def looks_for(name: str) -> str:
     """Return what a check looks for: the first line of its docstring."""
-    return (CHECKS[name].__doc__ or "").strip().splitlines()[0]
+    return (CHECKS[name].__doc__ or name).strip().splitlines()[0]
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
