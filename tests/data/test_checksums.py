@@ -80,6 +80,14 @@ def test_a_lock_file_that_was_cut_is_refused_and_merges_no_lines(data, cut):
             checksums.keep(data, name, checksums.digest(data / name))
 
 
+def test_a_name_that_would_damage_the_lock_file_is_refused(data):
+    name = f"{'0' * 64}  other"
+    (data / name).write_text("content")
+    with pytest.raises(ValueError, match="a name that holds a checksum and another name"):
+        checksums.keep(data, name, checksums.digest(data / name))
+    assert checksums.read_lock(data) == {}
+
+
 def test_two_lines_in_one_and_two_checksums_of_a_file_are_refused(data):
     lock = data / checksums.LOCK
     lock.write_text(f"{'0' * 64}  one{'1' * 64}  other\n")

@@ -207,9 +207,9 @@ class TranslutionLayer(Layer):
         Args:
             batch: samples.
             itemsize: bytes of a number.
-            form: "gather" keeps the matrix, the row and the vector of every pair, "pairs" the vectors alone, of those
-                that are not masked; "fast"
-                computes them again, and keeps the tokens, reordered for scores and for values where there is a batch.
+            form: "gather" keeps the matrix, the row and the vector of every pair; "pairs" the vectors alone, of the
+                pairs that are not masked; "fast" computes them again, and keeps the tokens, reordered for scores and
+                for values where there is a batch.
 
         Raises:
             ValueError: a batch or itemsize that is not a positive integer, an unknown form, a shared letter.

@@ -246,13 +246,12 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def drawn(logits: Float[Tensor, "b v"], temperature: float | int, top_k: int | None,
           generator: torch.Generator | None = None) -> Int[Tensor, "b 1"]:
     """Return a token for each row, from softmax(logits / temperature) in double precision."""
-    highest = logits.amax(-1)                       # NaN where one is among them
+    highest = logits.amax(-1, keepdim=True)         # NaN where one is among them
     if not bool(highest.isfinite().all()):
         raise ValueError("the model's logits are not numbers: NaN or infinity is among its weights, or came of them")
     if not temperature:
         return logits.argmax(-1, keepdim=True)
-    logits = logits.double()
-    logits = (logits - logits.amax(-1, keepdim=True)) / temperature             # the largest is 0: none overflows
+    logits = (logits.double() - highest) / temperature                          # the largest is 0: none overflows
     if top_k is not None and top_k < logits.shape[1]:
         values, kept = logits.topk(top_k)                                       # so many, also among equals
         logits = torch.full_like(logits, -math.inf).scatter(-1, kept, values)

@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from translution_runs.grids import find, read_file, read_grid
-from translution_runs.grids.files import Loader, home
+from translution_runs.grids.files import home, read_yaml
 from translution_runs.kinds import AnyConfig
 
 NAME = "card.yaml"
@@ -64,16 +63,10 @@ def read_plan(path: str | Path | None = None) -> Plan:
         ValueError: no such file, or content of another form; the message names the file and the place.
     """
     path = Path(path) if path is not None else home() / "notebooks" / NAME
+    if not path.is_file():
+        raise ValueError(f"plan: got {str(path)!r}, which is no file")
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader)  # noqa: S506, a safe one
-    except (FileNotFoundError, IsADirectoryError):
-        raise ValueError(f"plan: got {str(path)!r}, which is no file") from None
-    except RecursionError:
-        raise ValueError(f"{path.name}: not a plan; it is nested too deeply") from None
-    except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
-        raise ValueError(f"{path.name}: not a plan; it cannot be read as YAML ({error})") from error
-    try:
-        return Plan.model_validate(content)
+        return Plan.model_validate(read_yaml(path, "plan"))
     except ValidationError as error:
         lines = [f"  {'.'.join(map(str, e['loc'])) or 'the file'}: {e['msg']}" for e in error.errors()]
         raise ValueError("\n".join([f"{path.name}: not a plan", *lines])) from None

@@ -114,6 +114,8 @@ def refuse_name(where: Path | str) -> None:
     name = str(where)
     if name.splitlines() != [name] or is_foreign(name):
         raise ValueError(f"{name!r}: a name with a line break, or one that is not UTF-8; rename it")
+    if LINE.search(name):   # the list would seem to have two lines in one
+        raise ValueError(f"{name!r}: a name that holds a checksum and another name; rename it")
 
 
 def write(folder: Path, name: str, checksum: str) -> None:

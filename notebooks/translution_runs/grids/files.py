@@ -168,6 +168,23 @@ def read_file(path: str | Path) -> GridFile:
     return found
 
 
+def read_yaml(path: Path, what: str) -> Any:
+    """The content of a file that should be a `what`.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: no YAML; the message names the file.
+    """
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), Loader)  # noqa: S506, a safe one
+    except FileNotFoundError:
+        raise
+    except RecursionError:
+        raise ValueError(f"{path.name}: not a {what}; it is nested too deeply") from None
+    except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:   # what makes dates and numbers raises all
+        raise ValueError(f"{path.name}: not a {what}; it cannot be read as YAML ({error})") from error
+
+
 def raw(path: Path) -> Parameters:
     """A file's own content.
 
@@ -175,13 +192,9 @@ def raw(path: Path) -> Parameters:
         ValueError: no such file, or no mapping in YAML.
     """
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader)  # noqa: S506, a safe one
+        content = read_yaml(path, "grid")
     except FileNotFoundError:
         raise ValueError(f"{path}: no such grid file") from None
-    except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:   # what makes dates and numbers raises all
-        raise ValueError(f"{path.name}: not a grid; it cannot be read as YAML ({error})") from error
-    except RecursionError:
-        raise ValueError(f"{path.name}: not a grid; it is nested too deeply") from None
     named(content, path.name)
     for key in ("common", "profiles"):
         named(content.get(key) or {}, f"{path.name}: {key}")
