@@ -45,6 +45,8 @@ class LanguageModellingConfig(TrainedConfig):
             commas: "clip" (they share the parameters of the longest) and "window" (no token reads so far back).
         train_tokens: how many tokens of the training text, from its start; 0 is all.
         test_tokens: how many of the test text; 0 is all.
+        held_out: the run is tested on so many tokens from the end of the training text, which it does not train on,
+            and never reads the test text: for choosing a learning rate. 0 is none.
         sample: so many tokens are written by the trained model into the record.
         epochs: number of epochs; the learning rate changes between them.
         steps: steps of the optimizer in an epoch.
@@ -83,6 +85,7 @@ class LanguageModellingConfig(TrainedConfig):
     beyond: str = ""
     train_tokens: Count = 0
     test_tokens: Count = 0
+    held_out: Count = 0
     sample: Count = 0
     epochs: Positive = 4
     steps: Positive = 50

@@ -9,6 +9,7 @@ from base64 import b64decode
 from collections.abc import Mapping
 from math import exp, isclose
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -84,6 +85,7 @@ class TextEvaluation(_Part):
         bits_per_character: the loss in bits, over the characters that the predicted tokens stand for.
         accuracy: share of tokens whose most probable prediction was right.
         places: mean loss in successive quarters of a context, from the start of the windows to their end.
+        losses: the mean loss of each block, in nats; none in records of before they were kept.
         how: the window lies "within" the context in training; or beyond it with an encoding that is "native" to any
             length, or by the rule "clip" or "window" of `lengths.how`.
     """
@@ -102,6 +104,7 @@ class TextEvaluation(_Part):
     accuracy: float
     places: tuple[float, ...]
     how: str
+    losses: tuple[float, ...] = ()
 
     @model_validator(mode="after")
     def _possible(self) -> "TextEvaluation":
@@ -110,6 +113,10 @@ class TextEvaluation(_Part):
                 and low <= self.perplexity <= high and 0 <= self.accuracy <= 1):
             raise ValueError(f"a loss of {self.loss} over {self.tokens} tokens is no perplexity of {self.perplexity} "
                              f"in {self.interval} with an accuracy of {self.accuracy}")
+        mean = fmean(self.losses or (self.loss,))
+        if self.losses and not (len(self.losses) == self.blocks and isclose(mean, self.loss, rel_tol=1e-6)):
+            raise ValueError(f"losses: {len(self.losses)} with the mean {mean} are not those of {self.blocks} blocks "
+                             f"with a loss of {self.loss}")
         return self
 
 

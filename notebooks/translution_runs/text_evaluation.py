@@ -97,7 +97,7 @@ def summarise(
         length=losses.shape[1], tokens=losses.numel(), blocks=len(means), block=block, loss=loss, error=error,
         perplexity=exp(loss), perplexity_error=exp(loss) * error, interval=(exp(low), exp(high)),
         confidence=CONFIDENCE, bits_per_character=loss / log(2) / ratio, accuracy=float(right.double().mean()),
-        places=places, how=way,
+        places=places, how=way, losses=tuple(means),
     )
 
 

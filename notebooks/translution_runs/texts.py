@@ -34,14 +34,25 @@ def load_sets(config: LanguageModellingConfig) -> dict[str, TokenSet]:
         FileNotFoundError: a file is missing.
     """
     limits = {"train": config.train_tokens, "test": config.test_tokens}
-    sets = {part: load_text(NAMES.get(config.data, config.data), split, config.data_root, KINDS[config.tokens],
-                            vocabulary(config), config.data_source).first(limits[part])
-            for part, split in config.splits.items()}
+    sets = {part: tokens.first(limits[part]) for part, tokens in whole_sets(config).items()}
     if len(sets["train"]) <= config.context:
         raise ValueError(f"context: got {config.context}, expected less than {len(sets['train'])}, the tokens of the "
                          "training text")
     judged(config, sets["test"])  # said before hours of training
     return sets
+
+
+def whole_sets(config: LanguageModellingConfig) -> dict[str, TokenSet]:
+    """Both texts, or the two parts of the training text of a run that never reads the other."""
+    if not config.held_out:
+        return {part: load_split(config, split) for part, split in config.splits.items()}
+    return dict(zip(("train", "test"), load_split(config, config.splits["train"]).parted(config.held_out), strict=True))
+
+
+def load_split(config: LanguageModellingConfig, split: str) -> TokenSet:
+    """One split of the configured text."""
+    return load_text(NAMES.get(config.data, config.data), split, config.data_root, KINDS[config.tokens],
+                     vocabulary(config), config.data_source)
 
 
 def vocabulary(config: LanguageModellingConfig) -> Path:
@@ -130,7 +141,7 @@ def work(config: LanguageModellingConfig) -> float:
 
     A test text of unknown length counts as a tenth of a million tokens.
     """
-    tested = (config.test_tokens or 100_000) / config.context
+    tested = (config.test_tokens or config.held_out or 100_000) / config.context
     return config.epochs * config.steps * config.batch_size + FORWARD * len(config.lengths) * tested
 
 

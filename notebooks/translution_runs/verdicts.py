@@ -3,7 +3,7 @@
 * A claim names differences that lie above a bound, and asks for all of them. Each is put to Welch's test, which lets
   the two sides spread unequally over their seeds. To the seeds' variance comes that of the test images: by the
   bootstrap over stored outcomes, whose variance is known in closed form, or the binomial one where a record keeps no
-  outcomes; for a text the error that its record gives.
+  outcomes; for a text that of its blocks, block by block where both sides keep them.
 * Holm's correction runs over all claims of a page, those that still wait for runs included.
 * A difference with no bound of its own has to reach `SMALLEST`, which was fixed after most of the runs that it judges.
 * What is undecided counts for nobody. A claim with a number missing, or with fewer than `LEAST` seeds, waits. One that
@@ -61,8 +61,9 @@ class Sample:
         unit: a key of `SMALLEST`.
         runs: their names; samples of the same runs are combined run by run. Without names no other has these runs.
         test_error: standard error of the mean for the choice of the test images or text.
-        shares: for each test image the mean over the runs, in the unit of the values; None where no record keeps them.
-        test: which images these are; shares of the same images are compared image by image.
+        shares: for each test image, or block of text, the mean over the runs, in the unit of the values; None where no
+            record keeps them.
+        test: which images or blocks these are; shares of the same ones are compared one by one.
         trained: whether all runs did better on their training images than `TRAINED` guesses.
 
     Raises:

@@ -10,11 +10,12 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from translution_runs import LanguageModellingConfig, Run, processes, read_record, read_records
+from translution_runs import LanguageModellingConfig, Run, processes, read_record, read_records, texts
 from translution_runs.data.tokens import TokenSet
 from translution_runs.grids import execute, report
 from translution_runs.kinds import kind_named, kind_of
 from translution_runs.language_modelling import build_model
+from translution_runs.records import TextEvaluation
 from translution_runs.sampling import generate
 from translution_runs.tables import perplexity, table
 from translution_runs.text_evaluation import summarise, token_losses
@@ -103,6 +104,26 @@ def test_the_training_loss_is_torchs_mean_over_tokens_summed_over_windows():
     each = [torch.nn.functional.cross_entropy(one, target) for one, target in zip(logits, targets, strict=True)]
     torch.testing.assert_close(loss, torch.stack(each).sum())
     torch.testing.assert_close(float(right), float((logits.argmax(-1) == targets).double().mean(1).sum()))
+
+
+def test_a_run_that_chooses_a_rate_never_reads_the_test_text(monkeypatch):
+    asked = []
+    monkeypatch.setattr(texts, "load_split", lambda config, split: asked.append(split) or text(range(9_000)))
+    sets = texts.load_sets(config(held_out=4_000, train_tokens=50, test_tokens=2_049))
+    assert asked == ["train"]
+    assert sets["train"].tokens.tolist() == list(range(50))
+    assert sets["test"].tokens.tolist() == list(range(5_000, 7_049))
+    assert (sets["test"].split, texts.describe(sets["test"]).samples) == ("held-out", 2_049)
+    with pytest.raises(ValueError, match="held_out: got 9000, expected 1 to 8999: numbers has 9000 tokens"):
+        texts.load_sets(config(held_out=9_000))
+
+
+def test_a_record_keeps_the_losses_of_its_blocks_and_refuses_others():
+    losses = torch.rand(6, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found = summarise(losses, losses < 0.5, block=16)
+    torch.testing.assert_close(torch.tensor(found.losses, dtype=torch.float64), losses.reshape(3, 16).mean(1))
+    with pytest.raises(ValueError, match="losses: 2 with the mean"):
+        TextEvaluation(**{**found.model_dump(), "losses": found.losses[:2]})
 
 
 @given(st.integers(2, 6), st.sampled_from([1, 2, 4]), st.integers(0, 999))

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 from translution_book import facts
 from translution_book.facts import ledger
@@ -82,6 +83,21 @@ def test_a_table_shows_perplexities_and_what_cannot_be_read(measured):
     assert printed.rows[0][2:] == (found["rotary", "1×"].text, "58.02", "", "1 of 1")  # other tokens: no difference
 
 
+def test_two_networks_are_compared_block_by_block_where_their_records_keep_the_losses(measured):
+    grid, store = measured
+    found = {one.row: one for one in results(grid, store) if one.column == "1×"}
+    gap = found["scalar-bias"].effect - found["rotary"].effect
+    one, other = (np.array(found[row].records[0].texts["1x"].losses) / math.log(2) for row in ("scalar-bias", "rotary"))
+    assert gap.test_variance == pytest.approx((one - other).var() / len(one))
+    assert gap.mean == pytest.approx((one - other).mean())
+    without = replace(found["rotary"], records=tuple(
+        record.model_copy(update={"texts": {"1x": record.texts["1x"].model_copy(update={"losses": ()})}})
+        for record in found["rotary"].records))
+    error = found["rotary"].records[0].texts["1x"].error / math.log(2)
+    apart = found["scalar-bias"].effect - without.effect
+    assert apart.test_variance == pytest.approx(one.var() / len(one) + error**2)
+
+
 def test_a_plan_knows_the_time_and_the_memory_of_texts(measured):
     grid, store = measured
     known, new = grid.runs[0], read_grid("text-lengths", "smoke", {"dim": 16}, folder=FOLDER).select(["rotary"]).runs[0]
@@ -108,7 +124,7 @@ def test_the_ledger_decides_about_a_perplexity_by_runs_of_the_papers_profile(mea
     (tmp_path / "language-modelling").mkdir()
     for config, value in zip(grid.rows["translution"].cells["perplexity"], (56.2, 56.3, 56.4), strict=True):
         found = value + shift
-        own = {"loss": math.log(found), "perplexity": found, "interval": (found - 1, found + 1)}
+        own = {"loss": math.log(found), "perplexity": found, "interval": (found - 1, found + 1), "losses": ()}
         texts = {"1x": record.texts["1x"].model_copy(update=own)}
         changed = record.model_copy(update={"name": config.name, "parameters": config.parameters(), "texts": texts,
                                             "seed": config.seed})

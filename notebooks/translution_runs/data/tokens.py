@@ -55,6 +55,17 @@ class TokenSet:
         refuse_count(count, len(self), f"the tokens of {self.name}'s {self.split} split")
         return replace(self, tokens=self.tokens[: count or None])
 
+    def parted(self, last: int) -> "tuple[TokenSet, TokenSet]":
+        """All tokens but the last ones, and the `last` ones, whose split is called "held-out".
+
+        Raises:
+            ValueError: one of the two would be empty.
+        """
+        if not 0 < last < len(self):
+            raise ValueError(f"held_out: got {last}, expected 1 to {len(self) - 1}: {self.name} has {len(self)} tokens "
+                             f"in its {self.split} split")
+        return replace(self, tokens=self.tokens[:-last]), replace(self, tokens=self.tokens[-last:], split="held-out")
+
     @property
     def device(self) -> torch.device:
         """Where the starts of windows are drawn."""

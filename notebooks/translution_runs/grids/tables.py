@@ -106,13 +106,21 @@ class Result:
 
     @property
     def bits(self) -> Sample | None:
-        """Losses in bits a token; the error is that of one text, as if two models erred independently on it."""
+        """Losses in bits a token, with those of the text's blocks where every record keeps them.
+
+        Where they are missing the error is that of one text, as if two models erred independently on it.
+        """
         name = self.placement or ""
-        found = [(record.name, record.texts[name]) for record in self.records if name in record.texts]
-        if not found:
+        records = [record for record in self.records if name in record.texts]
+        if not records:
             return None
-        values, errors = (tuple(getattr(one, part) / log(2) for _, one in found) for part in ("loss", "error"))
-        return Sample(values, "bits", tuple(run for run, _ in found), fmean(errors))
+        found = [record.texts[name] for record in records]
+        runs, values = tuple(record.name for record in records), tuple(one.loss / log(2) for one in found)
+        tests = {f"{record.data['test'].model_dump_json()} {record.texts[name].block}" for record in records}
+        if len(tests) == 1 and all(one.losses for one in found):
+            blocks = np.array([one.losses for one in found]).mean(0) / log(2)
+            return Sample(values, "bits", runs, shares=blocks, test=min(tests))
+        return Sample(values, "bits", runs, fmean(one.error for one in found) / log(2))
 
     @property
     def mean(self) -> float | None:
