@@ -1,7 +1,8 @@
 """Tables of counts as a baseline of language models: how surprised is a text by its last n − 1 tokens alone?
 
-`python -m translution_runs.ngrams FOLDER` counts the text of the grid `table-8` and writes `results/ngrams.csv`, which
-the chapter shows: its pages have no text at hand.
+`python -m translution_runs.ngrams FOLDER` counts the texts of the grids `table-8` and `longer-text`, which are tested on
+a part and on the whole of one text, and writes `results/ngrams.csv`, which the chapter shows: its pages have no text at
+hand.
 
 Chapter "Language models".
 """
@@ -23,7 +24,8 @@ from translution_runs.language_modelling import LanguageModellingConfig
 from translution_runs.texts import judged, load_sets
 
 FILE = "ngrams.csv"
-ORDERS = (1, 2, 3, 4, 5)
+ORDERS = (1, 2, 3, 4, 5, 6)
+GRIDS = ("table-8", "longer-text")
 Train = Int64[np.ndarray, " m"]
 Test = Int64[np.ndarray, " t"]
 Next = Float[np.ndarray, " t-1"]
@@ -183,15 +185,17 @@ def read(results: str | Path) -> list[Count]:
 
 def main(data_root: Annotated[str, typer.Argument(help="folder that holds text/tinyshakespeare.txt")],
          results: Annotated[str, typer.Option(help="folder of records")] = "results") -> None:
-    """Count the n-grams of the text of table-8 and write what they reach."""
+    """Count the n-grams of the texts of `GRIDS` and write what they reach."""
     from translution_runs.grids import read_grid
 
-    config = read_grid("table-8", changes={"data_root": data_root}).runs[0]
-    assert isinstance(config, LanguageModellingConfig)
-    found = count(config)
+    found = []
+    for name in GRIDS:
+        config = read_grid(name, changes={"data_root": data_root}).runs[0]
+        assert isinstance(config, LanguageModellingConfig)
+        found += count(config)
     for one in found:
         where = f"in windows of {one.window}" if one.window else "in one piece"
-        typer.echo(f"{one.order}-grams {where}: perplexity {one.perplexity:.2f}, {one.bits:.3f} bits")
+        typer.echo(f"{one.order}-grams on {one.tokens:,} tokens {where}: perplexity {one.perplexity:.2f}, {one.bits:.3f} bits")
     typer.echo(str(write(found, results)))
 
 

@@ -1,6 +1,7 @@
 """Tables of n-grams: by hand, by loops, in windows, on the text of the records; what cannot be counted is refused."""
 
 import math
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -72,10 +73,12 @@ def test_a_file_comes_back_and_a_damaged_one_is_refused_by_line(tmp_path):
 
 def test_the_committed_counts_are_of_the_text_of_the_records():
     found = ngrams.read(RESULTS)
-    config = read_grid("table-8").runs[0]
-    assert {(one.order, one.window) for one in found} == {(n, w) for n in ngrams.ORDERS for w in (config.context, 0)}
+    config, tokens = read_grid("table-8").runs[0], sorted({one.tokens for one in found})
+    assert {(one.order, one.window, one.tokens) for one in found} == {
+        (n, w, t) for n in ngrams.ORDERS for w in (config.context, 0) for t in tokens}
+    assert len(tokens) == len(ngrams.GRIDS) and tokens[0] == config.test_tokens - 1
     assert {one.sha256 for one in found} == set(TEXTS["tinyshakespeare"].sha256.values())
-    for window in (config.context, 0):
-        losses = [one.loss for one in found if one.window == window]
+    for window, count in product((config.context, 0), tokens):
+        losses = [one.loss for one in found if (one.window, one.tokens) == (window, count)]
         assert losses == sorted(losses, reverse=True) and losses[0] < math.log(65)
     assert all(one.bits == pytest.approx(math.log2(one.perplexity)) for one in found)
