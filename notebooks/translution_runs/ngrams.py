@@ -1,7 +1,7 @@
 """Tables of counts as a baseline of language models: how surprised is a text by its last n − 1 tokens alone?
 
-`python -m translution_runs.ngrams FOLDER` counts the texts of the grids `table-8` and `longer-text`, tested on a part and
-on the whole of one text, and writes `results/ngrams.csv`, which the chapter shows: its pages have no text at hand.
+`python -m translution_runs.ngrams FOLDER` counts the texts of the grids `table-8` and `longer-text`, tested on a part
+and on the whole of one text, and writes `results/ngrams.csv`, which the chapter shows: its pages have no text at hand.
 
 Chapter "Language models".
 """
@@ -193,8 +193,8 @@ def main(data_root: Annotated[str, typer.Argument(help="folder that holds text/t
         assert isinstance(config, LanguageModellingConfig)
         found += count(config)
     for one in found:
-        where = f"in windows of {one.window}" if one.window else "in one piece"
-        typer.echo(f"{one.order}-grams, {one.tokens:,} tokens {where}: perplexity {one.perplexity:.2f}, {one.bits:.3f} bits")
+        where = f"{one.tokens:,} tokens " + (f"in windows of {one.window}" if one.window else "in one piece")
+        typer.echo(f"{one.order}-grams, {where}: perplexity {one.perplexity:.2f}, {one.bits:.3f} bits")
     typer.echo(str(write(found, results)))
 
 
