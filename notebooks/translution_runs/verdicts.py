@@ -3,7 +3,7 @@
 * A claim names differences that lie above a bound, and asks for all of them. Each is put to Welch's test, which lets
   the two sides spread unequally over their seeds. To the seeds' variance comes that of the test images: by the
   bootstrap over stored outcomes, whose variance is known in closed form, or the binomial one where a record keeps no
-  outcomes; for a text that of its blocks, block by block where both sides keep them.
+  outcomes; for a text that of its blocks with their neighbours' covariances, block by block where both sides keep them.
 * Holm's correction runs over all claims of a page, those that still wait for runs included.
 * A difference with no bound of its own has to reach `SMALLEST`, which was fixed after most of the runs that it judges.
 * What is undecided counts for nobody. A claim with a number missing, or with fewer than `LEAST` seeds, waits. One that
@@ -193,7 +193,7 @@ class Effect:
                 variance += (factor * sample.test_error) ** 2
             else:
                 together[sample.test] = together.get(sample.test, 0.0) + factor * np.asarray(sample.shares, float)
-        return variance + sum(float(found.var()) / found.size for found in together.values())
+        return variance + sum(mean_variance(found, self.unit) for found in together.values())
 
     @cached_property
     def variances(self) -> list[tuple[float, int]]:
@@ -242,6 +242,19 @@ class Effect:
         digits = 2 if self.unit == "points" else 3
         low, high = (f"{end:+.{digits}f}" if isfinite(end) else "?" for end in self.interval())
         return f"{self.mean:+.{digits}f} [{low}, {high}]".replace("-", "−")
+
+
+def mean_variance(shares: Any, unit: str) -> float:
+    """Variance of the mean of test images, drawn one by one, or of blocks of a text, whose neighbours are alike.
+
+    Blocks stand in the order of the text. Newey and West's sum takes the covariances of those up to 4 (n/100)^(2/9)
+    apart, with weights that fall to zero, which keeps it from being negative.
+    """
+    n, centred = len(shares), np.asarray(shares, float) - np.mean(shares)
+    last = min(int(4 * (n / 100) ** (2 / 9)), n - 1) if unit == "bits" else 0
+    covariances = [float(centred[k:] @ centred[:n - k]) / n for k in range(last + 1)]
+    weights = [1.0, *(2 * (1 - k / (last + 1)) for k in range(1, last + 1))]
+    return sum(w * c for w, c in zip(weights, covariances, strict=True)) / n
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ from translution_runs import Run
 from translution_runs.grids import comparison, plan, read_grid, results, status, store_of, summary
 from translution_runs.grids.changes import parse_changes
 from translution_runs.kinds import TEXTS, kind_of
+from translution_runs.verdicts import mean_variance
 
 from translution_lib import MIXERS, cost
 
@@ -88,14 +89,14 @@ def test_two_networks_are_compared_block_by_block_where_their_records_keep_the_l
     found = {one.row: one for one in results(grid, store) if one.column == "1×"}
     gap = found["scalar-bias"].effect - found["rotary"].effect
     one, other = (np.array(found[row].records[0].texts["1x"].losses) / math.log(2) for row in ("scalar-bias", "rotary"))
-    assert gap.test_variance == pytest.approx((one - other).var() / len(one))
+    assert gap.test_variance == pytest.approx(mean_variance(one - other, "bits"))
     assert gap.mean == pytest.approx((one - other).mean())
     without = replace(found["rotary"], records=tuple(
         record.model_copy(update={"texts": {"1x": record.texts["1x"].model_copy(update={"losses": ()})}})
         for record in found["rotary"].records))
     error = found["rotary"].records[0].texts["1x"].error / math.log(2)
     apart = found["scalar-bias"].effect - without.effect
-    assert apart.test_variance == pytest.approx(one.var() / len(one) + error**2)
+    assert apart.test_variance == pytest.approx(mean_variance(one, "bits") + error**2)
 
 
 def test_a_plan_knows_the_time_and_the_memory_of_texts(measured):

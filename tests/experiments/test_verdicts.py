@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_ind
 from translution_runs import tables, verdicts
-from translution_runs.verdicts import Claim, Effect, Sample, above, below, holm, judge, no_gain
+from translution_runs.verdicts import Claim, Effect, Sample, above, below, holm, judge, mean_variance, no_gain
 
 values = st.lists(st.floats(0, 100, width=32), min_size=2, max_size=9)
 
@@ -197,3 +197,17 @@ def test_a_table_of_verdicts_has_a_line_for_each():
     assert shown.rows[1][2:] == ("", "", "", "not yet run") and shown.rows[2][2:4] == ("3 of 4", "exact")
     with pytest.raises(ValueError, match="found: got the key"):
         tables.verdict_table(found, ("claim",))
+
+
+def test_the_error_of_a_text_counts_what_neighbouring_blocks_have_in_common():
+    """Newey and West's sum as a double loop over pairs, and its size on blocks whose true error is known."""
+    draw = np.random.default_rng(0)
+    blocks = draw.normal(size=108)
+    centred = blocks - blocks.mean()
+    pairs = sum(max(0, 1 - abs(i - j) / 5) * centred[i] * centred[j] for i in range(108) for j in range(108))
+    assert mean_variance(blocks, "bits") == pytest.approx(pairs / 108**2)
+    assert mean_variance(blocks, "points") == pytest.approx(blocks.var() / 108)
+    noise = draw.normal(size=(2_000, 109))
+    alike = noise[:, 1:] + noise[:, :-1]  # a moving sum: the variance of its mean is about 4/n, by single blocks 2/n
+    found = np.mean([mean_variance(row, "bits") for row in alike]) * 108
+    assert 3.2 < found < 4 and 1.9 < np.mean(alike.var(1)) < 2.1
