@@ -276,6 +276,7 @@ def test_windows_cut_on_a_device_are_those_of_the_text(vocabulary, length, seed)
     for ours, theirs in zip(text.windows(starts[0], length), moved.windows(starts[1], length), strict=True):
         assert torch.equal(ours, theirs) and ours.dtype == theirs.dtype
     assert torch.equal(moved.first(20).table, moved.table[:20]) and len(moved.first(20)) == 20
+    assert [one.table.tolist() for one in moved.parted(9)] == [one.tokens.tolist() for one in text.parted(9)]
 
 
 def test_a_run_of_moved_tokens_is_the_run(tmp_path):

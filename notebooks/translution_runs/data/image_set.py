@@ -11,7 +11,7 @@ from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor, cat
 from torch.nn.functional import interpolate
 
-from translution_runs.data.counts import refuse_count
+from translution_runs.data.counts import refuse_count, refuse_held_out
 from translution_runs.data.residence import worth_moving
 
 
@@ -71,9 +71,7 @@ class ImageSet:
         Raises:
             ValueError: one of the two would be empty.
         """
-        if not 0 < last < len(self):
-            raise ValueError(f"held_out: got {last}, expected 1 to {len(self) - 1}: {self.name} has {len(self)} images "
-                             f"in its {self.split} split")
+        refuse_held_out(last, len(self), f"{self.name} has {len(self)} images in its {self.split} split")
         rest, end = slice(None, -last), slice(-last, None)
         return (replace(self, images=self.images[rest], labels=self.labels[rest]),
                 replace(self, images=self.images[end], labels=self.labels[end], split="held-out"))

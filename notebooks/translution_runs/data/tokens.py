@@ -17,7 +17,7 @@ from jaxtyping import Int64, Integer, UInt16
 from torch import Tensor
 
 from translution_runs.data import checksums
-from translution_runs.data.counts import refuse_count
+from translution_runs.data.counts import refuse_count, refuse_held_out
 from translution_runs.data.residence import worth_moving
 from translution_runs.data.tokenisers import Tokeniser
 from translution_runs.files import write_atomically, write_json
@@ -46,6 +46,10 @@ class TokenSet:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def part(self, where: slice) -> "TokenSet":
+        """The tokens that stand there."""
+        return replace(self, tokens=self.tokens[where])
+
     def first(self, count: int) -> "TokenSet":
         """The first `count` tokens; 0 means all of them.
 
@@ -53,7 +57,7 @@ class TokenSet:
             ValueError: `count` is negative or larger than the set.
         """
         refuse_count(count, len(self), f"the tokens of {self.name}'s {self.split} split")
-        return replace(self, tokens=self.tokens[: count or None])
+        return self.part(slice(count or None))
 
     def parted(self, last: int) -> "tuple[TokenSet, TokenSet]":
         """All tokens but the last ones, and the `last` ones, whose split is called "held-out".
@@ -61,10 +65,8 @@ class TokenSet:
         Raises:
             ValueError: one of the two would be empty.
         """
-        if not 0 < last < len(self):
-            raise ValueError(f"held_out: got {last}, expected 1 to {len(self) - 1}: {self.name} has {len(self)} tokens "
-                             f"in its {self.split} split")
-        return replace(self, tokens=self.tokens[:-last]), replace(self, tokens=self.tokens[-last:], split="held-out")
+        refuse_held_out(last, len(self), f"{self.name} has {len(self)} tokens in its {self.split} split")
+        return self.part(slice(-last)), replace(self.part(slice(-last, None)), split="held-out")
 
     @property
     def device(self) -> torch.device:
@@ -118,10 +120,9 @@ class MovedTokens(TokenSet):
         """Where the starts of windows are drawn, and the windows cut."""
         return self.table.device
 
-    def first(self, count: int) -> "MovedTokens":
-        """The first `count` tokens, on the same device; 0 means all of them."""
-        refuse_count(count, len(self), f"the tokens of {self.name}'s {self.split} split")
-        return replace(self, tokens=self.tokens[:count or None], table=self.table[:count or None])
+    def part(self, where: slice) -> "MovedTokens":
+        """The tokens that stand there, on the same device."""
+        return replace(self, tokens=self.tokens[where], table=self.table[where])
 
     def windows(self, start: Int64[Tensor, " b"], length: int) -> tuple[Int64[Tensor, "b n"], Int64[Tensor, "b n"]]:
         """As those of a `TokenSet`; the starts are on the device, and nobody looks at them."""
