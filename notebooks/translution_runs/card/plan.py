@@ -73,11 +73,12 @@ def read_plan(path: str | Path | None = None) -> Plan:
 
 
 def rehearsal(plan: Plan) -> Plan:
-    """The same plan at tiny sizes: every kind of benchmark once, and the first runs of a grid of images and of text."""
+    """The same plan at tiny sizes: every kind of benchmark once, and one row of a grid of images and of one of text."""
     kinds = {bench.command: bench for bench in plan.benchmarks}
     quick = [bench.model_copy(update={"options": ["--quick", "--threads", "1"]}) for bench in kinds.values()]
     few = {read_file(find(entry.grid)).experiment: entry for entry in reversed(plan.runs)}
-    runs = [entry.model_copy(update={"rows": [], "together": 2}) for entry in plan.runs if entry in few.values()]
+    runs = [entry.model_copy(update={"rows": [*read_grid(entry.grid, "smoke").rows][:1], "together": 2})
+            for entry in plan.runs if entry in few.values()]
     return plan.model_copy(update={"profile": "smoke", "check_minutes": 2, "benchmarks": quick, "runs": runs})
 
 
