@@ -155,7 +155,7 @@ def test_a_verdict_prints_difference_interval_p_and_n():
 @pytest.mark.parametrize(("ratio", "images", "most"), [(1, 0, 0.05), (5, 0, 0.10), (1, 5, 0.05), (5, 50, 0.05)])
 def test_under_ties_a_page_seldom_errs(ratio, images, most):
     """Twelve true ties a page, three seeds: some verdict falls in 5 % of the pages, in 10 % with unequal spreads."""
-    draw, wrong, pages = np.random.default_rng(1), 0, 150
+    draw, wrong, pages = np.random.default_rng(1), 0, 300
     for _ in range(pages):
         sides = draw.normal(size=(12, 2, 3)) * np.array([1, ratio])[:, None] * 10
         sides[:, 0] += images * draw.normal(size=(12, 1))

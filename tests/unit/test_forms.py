@@ -99,7 +99,8 @@ def test_bfloat16_within_its_bound(heads):
 
 @pytest.mark.parametrize(("name", "options"), EVERY)
 @pytest.mark.parametrize("table", ["grid", "causal"])
-def test_gradients_of_every_option(name, options, table):
+@pytest.mark.parametrize("form", ["auto", pytest.param("definition", marks=pytest.mark.nightly)])
+def test_gradients_of_every_option(name, options, table, form):
     """Along random directions of the input and of every parameter; all parameters away from their start."""
     layer = build(name, offsets(3, causal=True) if table == "causal" else None, **options)
     keys = [key for key, _ in layer.named_parameters()]
@@ -109,4 +110,5 @@ def test_gradients_of_every_option(name, options, table):
     def run(x, *values):
         return functional_call(layer, dict(zip(keys, values, strict=True)), (x,))
 
-    assert torch.autograd.gradcheck(run, (x, *values), fast_mode=True)
+    with backend(form):
+        assert torch.autograd.gradcheck(run, (x, *values), fast_mode=True)
