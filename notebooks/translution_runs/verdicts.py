@@ -11,7 +11,7 @@
 * Only results of the same runs are taken run by run: they share weights, images and their order. Different methods are
   never paired.
 
-Source: chapter "Static and dynamic MNIST", which simulates how often the rule errs.
+Source: chapter "How runs are judged", which simulates how often the rule errs.
 """
 
 from collections.abc import Hashable, Mapping, Sequence

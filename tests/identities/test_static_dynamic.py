@@ -2,13 +2,11 @@
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import ttest_ind
 from torch import nn
 from torch.testing import assert_close
 from translution_runs.causes import Scene, shares
-from translution_runs.verdicts import Effect, holm
 
 from translution_lib import MIXERS, Translution, ViT, functional, offsets
 
@@ -118,26 +116,3 @@ def test_contributions_sum_to_the_gap_and_do_not_depend_on_the_order(static, nea
     assert phase + place == pytest.approx(dynamic - static, abs=1e-9)
     assert interaction == pytest.approx((dynamic - aligned) - (near - static), abs=1e-9)
     assert shares(static, aligned, near, dynamic) == pytest.approx((place, phase, interaction), abs=1e-9)
-
-
-@pytest.mark.identity("eq-static-welch")
-@given(*[st.lists(st.floats(0, 100, width=32), min_size=2, max_size=8) for _ in range(2)], st.floats(0, 5))
-def test_the_statistic_is_welchs_with_the_variance_of_the_test_images(one, other, u):
-    terms = [torch.tensor(side).var().item() / len(side) for side in (one, other)]
-    assume(min(terms) > 1e-6)
-    found = Effect.of(*one, test_error=u) - Effect.of(*other)
-    variance = sum(terms) + u * u
-    satterthwaite = variance ** 2 / sum(v * v / (len(side) - 1) for v, side in zip(terms, (one, other), strict=True))
-    assert found.error == pytest.approx(variance ** 0.5)
-    assert found.degrees == pytest.approx(min(len(one) + len(other) - 2, satterthwaite))
-    alone = Effect.of(*one) - Effect.of(*other)
-    assert alone.p() == pytest.approx(ttest_ind(one, other, equal_var=False).pvalue, abs=1e-9)
-
-
-@pytest.mark.identity("eq-static-holm")
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=9))
-def test_holms_correction_is_the_running_maximum(values):
-    ranked = sorted(values)
-    corrected = [min(1.0, (len(values) - j) * p) for j, p in enumerate(ranked)]
-    expected = {p: max(corrected[: k + 1]) for k, p in enumerate(ranked)}
-    assert holm(values) == pytest.approx([expected[p] for p in values])
