@@ -32,7 +32,7 @@ def once(seeds: list[int]) -> list[int]:
 Seeds = Annotated[list[StrictInt], AfterValidator(once)]
 
 
-class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # ten times faster where it was built
+class Loader(yaml.SafeLoader):
     """YAML's safe loader, which keeps no name that stands twice: the last one would hold without a word."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:

@@ -99,7 +99,7 @@ def read_claims(path: str | Path = CLAIMS_FILE) -> list[Claim]:
     """
     path = Path(path)
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise ValueError(f"{path.name}: not a claims file; it cannot be read as YAML ({error})") from None
     if not (isinstance(content, list) and content):
