@@ -201,7 +201,7 @@ class Session:
             try:
                 kind_of(config).load(type(config).of(own))
                 self.sets[config.data] = True
-            except (ValueError, OSError) as error:
+            except (ValueError, OSError, ImportError) as error:
                 self.sets[config.data] = False
                 self.fail(f"data {config.data}", str(error))
         return self.sets[config.data]
