@@ -81,15 +81,15 @@ class Job:
 
     def forward(self, operands: Operands) -> tuple:
         """Return the product, and what is kept for backward."""
-        self.form = self.form_for(operands)
-        with _without_autocast(self.pairs.flat.device.type):
+        with _without_autocast(self.pairs.flat.device.type):  # also where forms are timed
+            self.form = self.form_for(operands)
             return getattr(self.form, self.what)(*operands, *self.rest, self.keep)
 
     def backward(self, grad: Tensor, operands: Operands, rows: tuple) -> tuple:
         """Return the gradients by all operands, from what forward kept."""
-        form = self.form or self.form_for(operands)
-        form = form if form.takes(grad, *operands) else grouped
         with _without_autocast(self.pairs.flat.device.type):
+            form = self.form or self.form_for(operands)
+            form = form if form.takes(grad, *operands) else grouped
             return getattr(form, self.what + "_backward")(grad, *operands, *self.rest, *rows)
 
     def form_for(self, operands: Operands) -> Any:

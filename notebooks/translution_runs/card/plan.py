@@ -26,15 +26,18 @@ class Bench(_Part):
 
 
 class Entry(_Part):
-    """Runs of one grid: which rows (none named: all), how many share the card at once, and why they are there.
+    """Runs of one grid: which rows, columns and seeds (none named: all), how many share the card, and why they are there.
 
-    A grid is run in the profile of the plan.
+    A grid is run in the profile of the plan. Where `seconds` says how long a run takes beside the others, no step is
+    timed first.
     """
 
     grid: str
     rows: list[str] = Field(default_factory=list)
+    columns: list[str] = Field(default_factory=list)
     seeds: list[int] = Field(default_factory=list)
     together: int = Field(ge=1)
+    seconds: float = Field(default=0, ge=0)
     why: str = Field(min_length=1)
 
 
@@ -88,4 +91,5 @@ def runs_of(entry: Entry, profile: str, changes: Mapping[str, object] | None = N
     Raises:
         ValueError: the grid, or a row or seed of it, does not exist.
     """
-    return read_grid(entry.grid, profile, changes or {}).select(rows=entry.rows, seeds=entry.seeds).runs
+    grid = read_grid(entry.grid, profile, changes or {})
+    return grid.select(rows=entry.rows, seeds=entry.seeds, columns=entry.columns).runs

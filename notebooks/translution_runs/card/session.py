@@ -173,13 +173,14 @@ class Session:
 
     def train(self) -> None:
         """The entries of the plan, one after the other, each as far as the time reaches."""
-        grids, waiting = dict(self.folder.session.get("grids", {})), {}
+        grids: dict[str, str] = dict(self.folder.session.get("grids", {}))
+        waiting: dict[str, int] = {}
         for entry in self.plan.runs:
             found = self.missing(entry)
             grids |= {config.name: entry.grid for config in found}
             self.folder.note(grids=grids)
             left = self.together(entry, found) if found and self.left > 0 else found
-            waiting[entry.grid] = len(left)
+            waiting[entry.grid] = waiting.get(entry.grid, 0) + len(left)
             self.folder.note(waiting=waiting, failed=self.failed)
 
     def missing(self, entry: Entry) -> list[AnyConfig]:
@@ -208,8 +209,9 @@ class Session:
 
     def together(self, entry: Entry, configs: Sequence[AnyConfig]) -> list[AnyConfig]:
         """Run what can end in time, many at once; what was not begun."""
-        tasks = [Task(self.at_home(config), seconds * max(1.0, entry.together / 2))
-                 for config, seconds in self.predicted(configs)]
+        known = [(config, entry.seconds) for config in configs] if entry.seconds else [
+            (config, seconds * max(1.0, entry.together / 2)) for config, seconds in self.predicted(configs)]
+        tasks = [Task(self.at_home(config), seconds) for config, seconds in known]
         self.say(f"{entry.grid}: {len(tasks)} runs, {entry.together} at once")
         deadline = self.end - CLOSING_SECONDS
         left = run_together(tasks, min(entry.together, len(tasks)), deadline, self.finished)

@@ -73,8 +73,9 @@ class Grid:
         """How the profile differs from the paper, its numbers taken from the parameters."""
         return differs(self.file, self.profile)
 
-    def select(self, rows: Sequence[str] = (), methods: Sequence[str] = (), seeds: Sequence[int] = ()) -> "Grid":
-        """The grid with these rows, methods and seeds alone; an empty choice leaves all.
+    def select(self, rows: Sequence[str] = (), methods: Sequence[str] = (), seeds: Sequence[int] = (),
+               columns: Sequence[str] = ()) -> "Grid":
+        """The grid with these rows, methods, seeds and columns alone; an empty choice leaves all.
 
         Raises:
             ValueError: a name or seed that the grid does not have in this profile; the message lists the choices.
@@ -82,8 +83,9 @@ class Grid:
         require("row", rows, self.rows)
         require("method", methods, self.methods)
         require("seed", seeds, sorted({config.seed for config in self.runs}))
+        require("column", columns, {heading: None for row in self.rows.values() for heading in row.cells})
         kept = {name: replace(row, cells={heading: tuple(c for c in cell if not seeds or c.seed in seeds)
-                                          for heading, cell in row.cells.items()})
+                                          for heading, cell in row.cells.items() if not columns or heading in columns})
                 for name, row in self.rows.items()
                 if (not rows or name in rows) and (not methods or row.method in methods)}
         if not kept:
