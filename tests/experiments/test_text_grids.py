@@ -116,7 +116,7 @@ def test_changes_are_read_in_the_types_of_the_kind():
         parse_changes(["canvas=3"], TEXTS)
 
 
-@pytest.mark.parametrize(("shift", "expected"), [(0.0, "reproduced"), (1.0, "contradicted")])
+@pytest.mark.parametrize(("shift", "expected"), [(0.0, "reproduced"), (1.0, "not reproduced")])
 def test_the_ledger_decides_about_a_perplexity_by_runs_of_the_papers_profile(measured, tmp_path, shift, expected):
     """Records that never were: three seeds around the printed number."""
     record, grid = status(measured[0].runs[0], measured[1]).record, stored("table-8", "paper")
@@ -133,4 +133,4 @@ def test_the_ledger_decides_about_a_perplexity_by_runs_of_the_papers_profile(mea
     row = numbers.number_row(cell, ledger.Runs(FOLDER, tmp_path))
     assert row.status == expected and row.kind == "perplexity" and len(row.ruling.records) == 3
     assert replace(cell, printed="70.0").value == 70 and numbers.number_row(
-        replace(cell, printed="70.0"), ledger.Runs(FOLDER, tmp_path)).status == "contradicted"
+        replace(cell, printed="70.0"), ledger.Runs(FOLDER, tmp_path)).status == "not reproduced"

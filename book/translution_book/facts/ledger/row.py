@@ -11,6 +11,8 @@ STATUSES = {
                   "networks of the source's own size, trained on as many images",
     "recomputed": "computed here by a formula, and the printed number comes out, to its last digit",
     "contradicted": "run, computed or read off the source's own table here, and the claim does not hold",
+    "not reproduced": "networks of the source's own size were run, by a recipe that the source does not print in full, "
+                      "and another number came out",
     "runs do not decide": "networks of the source's own size were run on as many images, and the rule leaves the claim "
                           "open",
     "small runs agree": "smaller networks were run, or the source's on fewer images, and by the rule the claim holds "
@@ -26,8 +28,8 @@ STATUSES = {
 
 SIDES = {
     "holds": ("reproduced", "recomputed"), "does not hold": ("contradicted",),
-    "open": ("runs do not decide", "small runs agree", "small runs disagree", "small runs do not decide",
-             "not yet run", "cannot be run here"),
+    "open": ("not reproduced", "runs do not decide", "small runs agree", "small runs disagree",
+             "small runs do not decide", "not yet run", "cannot be run here"),
 }
 """The three answers of the chapter "Verdict", and the statuses of each."""
 

@@ -1,6 +1,7 @@
 """What run records say: the printed numbers that they repeat, and comparisons of rows and columns of a grid.
 
-A printed number is decided by records of the profile ``DECIDING``, the sources' own setting. A sentence about what
+A printed number is compared with records of the profile ``DECIDING``, the sources' own setting. A number that they do
+not reproduce is not contradicted: no source prints its whole recipe, such as the length of training. A sentence about what
 training gives is put to the one rule of ``translution_runs.verdicts``, over all sentences at once. Networks of the
 source's own size that train on as many images or tokens as there decide about it; smaller ones, and those that see
 fewer, agree, disagree or do not decide.
@@ -243,6 +244,8 @@ class Runs:
     def repeated(self, cell: Cell, text: str) -> Ruling:
         """Rule about a printed accuracy or perplexity by the runs that repeat it, if there are any.
 
+        Another number than the printed one does not contradict it, because part of the recipe is our choice.
+
         Args:
             cell: the printed number.
             text: its digits as printed, trailing zeros included.
@@ -254,7 +257,7 @@ class Runs:
             few = f"{len(names)} of at least {LEAST_SEEDS} seeds. " if names else ""
             return Ruling("not yet run", "no records that decide", few + small, names + read)
         low, high = interval(one.values)
-        status = "reproduced" if compatible(text, one.values) else "contradicted"
+        status = "reproduced" if compatible(text, one.values) else "not reproduced"
         remark = f"{one.text} in {len(names)} seeds; a further seed from {low:.2f} to {high:.2f}"
         return Ruling(status, f"runs of profile {DECIDING}", remark, names)
 
