@@ -1,10 +1,11 @@
 """The fused operator: scores, values and gradients by Triton kernels that store no projected pair.
 
 It serves CUDA tensors in float32, float16 and bfloat16 where Triton is installed. Its kernels are tested in Triton's
-interpreter and compile for Hopper cards. On a card "auto" takes them where they agree with the definition there and are
-the fastest form (module ``choice``); ``backend("triton")`` asks for them. Tensors of a processor need Triton's
-interpreter, which is slow and for tests: ``TRITON_INTERPRET=1`` before the first import. Sums accumulate in float32,
-and equal inputs give equal bits. Chapter "Making it fit".
+interpreter. On an H100, in bfloat16, they gave the numbers of torch's loop up to rounding; they were not yet timed
+alone. On a card "auto" takes them where they agree with the definition there and are the fastest form (module
+``choice``); ``backend("triton")`` asks for them. Tensors of a processor need Triton's interpreter, which is slow and
+for tests: ``TRITON_INTERPRET=1`` before the first import. Sums accumulate in float32, and equal inputs give equal bits.
+Chapter "Making it fit".
 """
 
 from functools import cache
