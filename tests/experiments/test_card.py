@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from translution_runs import environment, read_records
-from translution_runs.card import wheels
+from translution_runs.card import predict, wheels
 from translution_runs.card.folder import BENCHMARKS, LOG, MOST, SESSION, Folder, lines
 from translution_runs.card.home import bring_home, digest_of
 from translution_runs.card.plan import read_plan, rehearsal, runs_of
@@ -232,6 +232,55 @@ def test_without_a_card_the_look_fails_and_without_time_nothing_is_begun(plan, t
     assert session["state"] == "whole" and names(tmp_path / "found") == [] and list(session["waiting"].values()) == [6]
     assert [one["what"] for one in session["failed"]] == ["the look at the card"]
     assert "not begun: 6 of" in done.stdout
+
+
+def entries(plan: Path, **more) -> str:
+    """The plan's only entry with fields of its own; its grid with a column more."""
+    grid = plan.parent / "few.yaml"
+    columns = "columns: {static: {evaluation: static}, moved: {run: {train_placement: dynamic}, evaluation: dynamic}}"
+    grid.write_text(GRID.replace("columns: {static: {evaluation: static}}", columns))
+    entry = {"grid": str(grid), "together": 2, "why": "It is small.", **more}
+    found = {"profile": "smoke", "check_minutes": 0.1, "measure_minutes": 1, "benchmarks": [], "runs": [entry]}
+    plan.write_text(json.dumps(found))
+    return str(grid)
+
+
+def test_an_entry_that_names_columns_runs_these_alone(plan):
+    entries(plan)
+    every = runs_of(read_plan(plan).runs[0], "smoke")
+    entries(plan, columns=["moved"], seeds=[0, 2])
+    few = runs_of(read_plan(plan).runs[0], "smoke")
+    assert len(every) == 12 and {(c.train_placement, c.seed) for c in few} == {("dynamic", 0), ("dynamic", 2)}
+    assert {c.name for c in few} < {c.name for c in every} and len(few) == 4
+    entries(plan, columns=["left"])
+    with pytest.raises(ValueError, match="column: got 'left', expected one of static, moved"):
+        runs_of(read_plan(plan).runs[0], "smoke")
+
+
+@pytest.mark.parametrize("seconds", [0, 30])
+def test_with_seconds_in_the_plan_nothing_is_timed_first(plan, tmp_path, monkeypatch, seconds):
+    grid = entries(plan, columns=["moved"], seconds=seconds)
+    session = Session(read_plan(plan), Folder(tmp_path / "found"), 5.0, "cpu", results=tmp_path / "results")
+    probed, asked = [], []
+    monkeypatch.setattr("translution_runs.card.session.predict.measured",
+                        lambda configs, _: probed.extend(configs) or {predict.key(c): 1e9 for c in configs})
+    monkeypatch.setattr("translution_runs.card.session.run_together", lambda tasks, *_: asked.extend(tasks) or tasks)
+    session.train()
+    assert len(asked) == 6 and {task.config.train_placement for task in asked} == {"dynamic"}
+    assert bool(probed) == (seconds == 0)
+    assert not seconds or {task.seconds for task in asked} == {seconds}
+    assert session.folder.session["waiting"] == {grid: 6}
+
+
+def test_what_waits_of_a_grid_in_two_entries_is_added(plan, tmp_path, monkeypatch):
+    grid = entries(plan, columns=["moved"], seconds=30)
+    found = json.loads(plan.read_text())
+    found["runs"].append({**found["runs"][0], "columns": ["static"]})
+    plan.write_text(json.dumps(found))
+    session = Session(read_plan(plan), Folder(tmp_path / "found"), 5.0, "cpu", results=tmp_path / "results")
+    monkeypatch.setattr("translution_runs.card.session.run_together", lambda tasks, *_: tasks)
+    session.train()
+    assert session.folder.session["waiting"] == {grid: 12}
 
 
 def test_a_line_that_a_kill_cut_off_counts_for_nothing(tmp_path):

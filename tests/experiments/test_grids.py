@@ -220,6 +220,21 @@ def test_a_choice_of_rows_methods_and_seeds(small):
         grid.select(["plain"], ["turning"])
 
 
+def test_a_choice_of_columns(small):
+    """A column of a table keeps the runs that it reads; two columns that read the same runs share them."""
+    grid = read_grid(small, "cpu")
+    still = grid.select(columns=["static → static"])
+    assert {c.train_placement for c in still.runs} == {"static"} and len(still.runs) == 4
+    assert all(list(row.cells) == ["static → static"] for row in still.rows.values())
+    assert list(still.rows) == list(grid.rows)
+    assert names(grid.select(columns=["static → dynamic"])) == names(still)
+    one = grid.select(["plain"], seeds=[1], columns=["dynamic → dynamic"])
+    assert [(c.mixer, c.seed, c.train_placement) for c in one.runs] == [("self-attention", 1, "dynamic")]
+    assert names(grid.select(columns=[])) == names(grid)
+    with pytest.raises(ValueError, match="column: got 'static', expected one of static → static, dynamic → dynamic"):
+        grid.select(columns=["static"])
+
+
 @pytest.mark.parametrize(("change", "message"), [
     (("title: A small table\n", ""), "small.yaml: not a grid\n  title: Field required"),
     (("seeds: [0, 1]", "seeds: []"), "seeds: List should have at least 1 item"),

@@ -8,11 +8,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from translution_runs.grids import read_grid
+from translution_runs.grids import read_file, read_grid
 from translution_runs.reading import all_places
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANS = "notebooks/grids/"
+PROFILES = {"cpu", "paper"}      # on this book's own machines, and on a card
 PAPER = re.compile("^seed:.*$", re.MULTILINE)     # what grids called their paper at first, by another list of names
 
 
@@ -45,7 +46,8 @@ def planned(commit: str, folder: Path, grids: set[str]) -> set[str]:
             text = PAPER.sub("paper: translution", git("show", f"{commit}:{path}"))
             (folder / Path(path).name).write_text(text, encoding="utf-8")
     there = [path for path in folder.glob("*.yaml") if path.stem in grids]
-    return {run.name for path in there for run in read_grid(path, "cpu").runs}
+    return {run.name for path in there for profile in PROFILES & set(read_file(path).profiles)
+            for run in read_grid(path, profile).runs}
 
 
 def test_every_run_was_planned_in_the_commit_that_it_ran_from(by_commit, tmp_path):

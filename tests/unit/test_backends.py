@@ -14,7 +14,7 @@ import torch
 from tests.unit.strategies import DIM, EVERY, F64, build, doubled, gradients
 from translution_lib import GPT, Attention, Translution, ViT, backend, offsets, pairs, shared
 from translution_lib import functional as fn
-from translution_lib.backends import fused, grouped, library, switch
+from translution_lib.backends import choice, fused, grouped, library, products, switch
 from translution_lib.backends.products import pair_scores, pair_values
 from translution_lib.backends.switch import asked, form_named
 
@@ -218,6 +218,28 @@ def test_what_a_form_does_not_serve_is_torchs():
         with backend(name), watched(name) as calls, watched("torch") as torchs:
             and_gradients(fn.translution(*args), args[:4])
         assert calls() == [0] * 4 and torchs() == [1] * 4
+
+
+def test_forms_are_chosen_outside_autocast(monkeypatch):
+    """Forward, and backward without forward: under autocast a sum would be wider than what it is written to."""
+    seen = []
+
+    def noted(*_):
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return grouped
+
+    monkeypatch.setattr(choice, "take", noted)
+    monkeypatch.setitem(products.LEAST, "cpu", 0)
+    args = operator("line", 1, "qkv", 2, 3, 4, 2)
+    with backend("auto"), torch.autocast("cpu", torch.bfloat16):
+        assert torch.is_autocast_enabled("cpu")
+        fn.translution(*args)
+        assert seen == [False, False]
+        relations = offsets(4)
+        job = products.Job("values", grouped.pairs_on(relations, torch.device("cpu")), 1, "auto")
+        alpha, x, w = torch.rand(2, 1, 4, 4), torch.randn(4, 2, 3), torch.randn(relations.count, 3, 2)
+        job.backward(torch.randn(4, 2, 2), (alpha, x, w), ())
+    assert seen == [False] * 3
 
 
 def test_threads_ask_for_themselves():

@@ -26,7 +26,7 @@ class Bench(_Part):
 
 
 class Entry(_Part):
-    """Runs of one grid: which rows, columns and seeds (none named: all), how many share the card, and why they are there.
+    """Runs of one grid: which rows, columns and seeds (none named: all), how many share the card, and why.
 
     A grid is run in the profile of the plan. Where `seconds` says how long a run takes beside the others, no step is
     timed first.
@@ -89,7 +89,7 @@ def runs_of(entry: Entry, profile: str, changes: Mapping[str, object] | None = N
     """The configurations of an entry, each once.
 
     Raises:
-        ValueError: the grid, or a row or seed of it, does not exist.
+        ValueError: the grid, or a row, column or seed of it, does not exist.
     """
     grid = read_grid(entry.grid, profile, changes or {})
     return grid.select(rows=entry.rows, seeds=entry.seeds, columns=entry.columns).runs

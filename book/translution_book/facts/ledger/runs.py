@@ -1,8 +1,8 @@
 """What run records say: the printed numbers that they repeat, and comparisons of rows and columns of a grid.
 
 A printed number is compared with records of the profile ``DECIDING``, the sources' own setting. A number that they do
-not reproduce is not contradicted: no source prints its whole recipe, such as the length of training. A sentence about what
-training gives is put to the one rule of ``translution_runs.verdicts``, over all sentences at once. Networks of the
+not reproduce is not contradicted: no source prints its whole recipe, such as the length of training. A sentence about
+what training gives is put to the one rule of ``translution_runs.verdicts``, over all sentences at once. Networks of the
 source's own size that train on as many images or tokens as there decide about it; smaller ones, and those that see
 fewer, agree, disagree or do not decide.
 """
