@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Int64
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -93,10 +93,12 @@ class Recorded:
 
     def _record(self, batch: Callable[[Tensor], Any], rows: Int64[Tensor, "b *_"]) -> None:
         """Record steps of this size, and compare; the step is taken, whatever comes of it."""
-        before, rate = self._copy(), self.rate.clone()
-        buffer = rows.clone()
+        before, rate, buffer = self._room_for_a_copy(), self.rate.clone(), rows.clone()
         self._work(batch, buffer)
-        expected = self._copy()
+        expected = self._room_for_a_copy() if before else {}
+        if not (before and expected):
+            self._refuse("out of memory for copies of weights and moments")
+            return
         try:
             play = self._captured(batch, buffer, before)
             self._put_back(before)
@@ -109,10 +111,15 @@ class Recorded:
         if not problem:
             self.played[len(rows)] = buffer, play
             return
+        self._put_back(expected)
+        self.rate.copy_(rate)
+        self._refuse(problem)
+
+    def _refuse(self, problem: str) -> None:
+        """Go on with plain steps, which take the rate as a number, and say why."""
         self.refused = True
         self.played.clear()
-        self._put_back(expected)
-        self.set_rate(float(rate))
+        self.set_rate(float(self.rate))
         warnings.warn(f"training goes on step by step: a recorded step cannot be used ({problem})", RuntimeWarning,
                       stacklevel=2)
 
@@ -137,6 +144,13 @@ class Recorded:
             for name, value in own.items():
                 state.setdefault(name, []).append(value)
         return state
+
+    def _room_for_a_copy(self) -> State:
+        """A copy of all that a step changes; empty where the device has no room for it."""
+        try:
+            return self._copy()
+        except torch.OutOfMemoryError:
+            return {}
 
     def _copy(self) -> State:
         return {name: [one.detach().clone() for one in some] for name, some in self._live().items()}
@@ -166,17 +180,22 @@ def capturable(optimizer: Optimizer, on: bool) -> Iterator[None]:
 def difference(before: State, expected: State, found: State, tolerance: float) -> str:
     """What keeps two states after a step from being the same; empty where nothing does."""
     for name in before:
-        then, goal, here = (flat(state[name]) for state in (before, expected, found))
-        apart, moved = float((here - goal).norm()), float((goal - then).norm())
-        rounding = torch.finfo(torch.float32).eps * float(goal.norm())
+        then, goal, here = (state[name] for state in (before, expected, found))
+        apart, moved = distance(here, goal), distance(goal, then)
+        rounding = torch.finfo(torch.float32).eps * distance(goal)
         if not apart <= tolerance * moved + rounding:  # also where one is no number
             return f"its {name} are {apart:.2g} away from those of a plain step, which moves them by {moved:.2g}"
     return ""
 
 
-def flat(tensors: list[Tensor]) -> Float[Tensor, " n"]:
-    """All numbers in a row, in double precision."""
-    return torch.cat([one.double().flatten() for one in tensors]) if tensors else torch.zeros(0, dtype=torch.float64)
+def distance(some: list[Tensor], others: list[Tensor] | None = None) -> float:
+    """Root of the summed squares of differences, or of the numbers themselves.
+
+    In double precision, and tensor by tensor: of a large model a second copy of all at once may find no room.
+    """
+    pairs = zip(some, others, strict=True) if others is not None else ((one, None) for one in some)
+    norms = [(one.double() if other is None else one.double() - other.double()).norm() for one, other in pairs]
+    return float(torch.stack(norms).norm()) if norms else 0.0
 
 
 class CudaCapture:

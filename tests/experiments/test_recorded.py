@@ -189,6 +189,24 @@ def test_a_wrong_recording_is_refused_with_one_warning_and_the_run_goes_on(tmp_p
     assert_same(plain, run, (finished(plain), found))
 
 
+@pytest.mark.parametrize("full", [1, 2])
+def test_without_room_for_a_copy_training_goes_on_step_by_step(tmp_path, monkeypatch, full):
+    made, copies = Recorded._copy, []
+
+    def copy(self):
+        copies.append(self)
+        if len(copies) == full:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return made(self)
+
+    plain, run = begun(tmp_path / "plain"), begun(tmp_path / "refused")
+    monkeypatch.setattr(Recorded, "_copy", copy)
+    with pytest.warns(RuntimeWarning, match="out of memory for copies"):
+        found = finished(run, Again())
+    assert len(copies) == full
+    assert_same(plain, run, (finished(plain), found))
+
+
 @pytest.mark.parametrize("changes", [
     {"mixer_options": '{"dropout": 0.2}'}, {"accumulate": 2},
     {"mixer": "performer", "mixer_options": '{"redraw_interval": 2}'},
