@@ -208,16 +208,15 @@ class Effect:
 
     @cached_property
     def degrees(self) -> float:
-        """Welch's and Satterthwaite's degrees of freedom, and no more of them than the seeds give.
+        """Welch's and Satterthwaite's degrees of freedom of the seeds' variances alone.
 
-        The variance of the test images counts as known. Without the second bound it would vouch for that of the seeds:
-        where three of these lie close by chance, one page in ten would err.
+        The variance of the test images counts as known, and is left out here. With it in the numerator it would vouch
+        for that of the seeds: where three of these lie close by chance, one page in ten would err and more.
         """
+        over = sum(variance for variance, _ in self.variances)
+        known = sum(variance ** 2 / degrees for variance, degrees in self.variances if degrees)
         most = float(sum(degrees for _, degrees in self.variances))
-        if not 0 < self.error < inf:
-            return most
-        known = sum(variance ** 2 / degrees for variance, degrees in self.variances)
-        return min(most, self.error ** 4 / known) if known > 0 else most
+        return over ** 2 / known if 0 < over < inf and known > 0 else most
 
     def p(self, bound: float | int = 0.0) -> float:
         """Two-sided p of the hypothesis that the true number is `bound`.

@@ -87,8 +87,8 @@ def test_stored_outcomes_give_the_bootstraps_variance():
 def test_the_errors_of_seeds_and_test_images_add_up():
     found = Effect.of(1.0, 2.0, 3.0, test_error=0.5) - Effect.of(7.0, 7.0, 7.0, test_error=0.25)
     assert found.error == pytest.approx(sqrt(1 / 3 + 0.25 + 0.0625))
-    assert found.degrees == 4  # (1/3 + 0.3125)² / ((1/3)² / 2) = 7.5, and the seeds give 2 + 2
-    assert (Effect.of(0.0, 9.0, 18.0, test_error=1) - Effect.of(7.0, 7.0, 7.0)).degrees == pytest.approx(28**2 / 364.5)
+    assert found.degrees == 2  # of the seeds alone: one side does not spread, and lends none
+    assert (Effect.of(0.0, 9.0, 18.0, test_error=1) - Effect.of(1.0, 4.0, 7.0)).degrees == pytest.approx(30**2 / 369)
 
 
 UP, DOWN, UNSURE = Effect.of(29.0, 30.0, 31.0), Effect.of(-29.0, -30.0, -31.0), Effect.of(-5.0, 1.0, 6.0)
