@@ -1,7 +1,7 @@
 # make book   build the HTML book from the stored outputs      make lab      open the chapters in JupyterLab (ARGS="--no-browser --port 8890")
 # make pdf    print the built book as one PDF, through Chromium
 # make quick  what one runs between two edits: ruff, and the quick tests of the library
-# make test   everything that has to hold                      make lint     ruff, mypy, one alphabet
+# make test   everything that has to hold                      make lint     ruff, mypy, one alphabet, lengths
 # make nightly   hypothesis with other, many examples; what takes longest; all steps of `translution repeat`
 # make execute   re-execute the chapters that changed (CHAPTERS="a.ipynb b.ipynb" for given ones)
 # make experiment   one experiment on the embedded digits (ARGS="-p mixer lor-translution")
@@ -54,6 +54,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python book/tools/letters.py
+	$(BIN)/python book/tools/lengths.py
 
 unit: $(STAMP)
 	$(BIN)/pytest $(LIBRARY_TESTS) translution_lib --doctest-modules -n $(JOBS) $(SPREAD) $(SHAPES) $(PLAIN:%=--ignore=%)
