@@ -234,6 +234,15 @@ def test_without_a_card_the_look_fails_and_without_time_nothing_is_begun(plan, t
     assert "not begun: 6 of" in done.stdout
 
 
+def test_what_failed_is_kept_without_a_path_of_the_machine(plan, tmp_path):
+    session = Session(read_plan(plan), Folder(tmp_path / "found"), 1.0, "cpu", results=tmp_path / "results")
+    inside = Path(predict.__file__).resolve()
+    session.fail("a run", f'File "{inside}", line 7\nOSError: no room')
+    (kept,) = session.folder.session["failed"]
+    assert kept["error"] == 'File "notebooks/translution_runs/card/predict.py", line 7\nOSError: no room'
+    assert str(ROOT) not in (tmp_path / "found" / SESSION).read_text()
+
+
 def entries(plan: Path, **more) -> str:
     """The plan's only entry with fields of its own; its grid with a column more."""
     grid = plan.parent / "few.yaml"

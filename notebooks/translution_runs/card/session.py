@@ -209,13 +209,18 @@ class Session:
 
     def together(self, entry: Entry, configs: Sequence[AnyConfig]) -> list[AnyConfig]:
         """Run what can end in time, many at once; what was not begun."""
-        known = [(config, entry.seconds) for config in configs] if entry.seconds else [
-            (config, seconds * max(1.0, entry.together / 2)) for config, seconds in self.predicted(configs)]
-        tasks = [Task(self.at_home(config), seconds) for config, seconds in known]
+        tasks = [Task(self.at_home(config), seconds) for config, seconds in self.expected(entry, configs)]
         self.say(f"{entry.grid}: {len(tasks)} runs, {entry.together} at once")
         deadline = self.end - CLOSING_SECONDS
         left = run_together(tasks, min(entry.together, len(tasks)), deadline, self.finished)
         return [task.config for task in left]
+
+    def expected(self, entry: Entry, configs: Sequence[AnyConfig]) -> list[tuple[AnyConfig, float]]:
+        """Each run with the seconds that it takes beside the others of its entry."""
+        if entry.seconds:
+            return [(config, entry.seconds) for config in configs]
+        slower = max(1.0, entry.together / 2)
+        return [(config, seconds * slower) for config, seconds in self.predicted(configs)]
 
     def at_home(self, config: AnyConfig) -> AnyConfig:
         """The run with its folders."""
@@ -255,7 +260,9 @@ class Session:
         ])
 
     def fail(self, what: str, error: str) -> None:
-        """Note what went wrong; the session goes on."""
+        """Note what went wrong, without where this project lies on the machine; the session goes on."""
+        for folder in environment.FOLDERS:
+            error = error.replace(f"{folder}{os.sep}", "")
         self.failed.append({"what": what, "error": error[-2000:]})
         self.folder.note(failed=self.failed)
         self.say(f"  {what}: FAILED: {error.strip().splitlines()[-1][:300] if error.strip() else 'without a word'}")
