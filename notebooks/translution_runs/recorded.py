@@ -8,7 +8,7 @@ sums of the epoch, and all that the optimizer changes.
 
 import gc
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -181,20 +181,21 @@ def difference(before: State, expected: State, found: State, tolerance: float) -
     """What keeps two states after a step from being the same; empty where nothing does."""
     for name in before:
         then, goal, here = (state[name] for state in (before, expected, found))
-        apart, moved = distance(here, goal), distance(goal, then)
-        rounding = torch.finfo(torch.float32).eps * distance(goal)
+        apart, moved = norm(apart_by(here, goal)), norm(apart_by(goal, then))
+        rounding = torch.finfo(torch.float32).eps * norm(goal)
         if not apart <= tolerance * moved + rounding:  # also where one is no number
             return f"its {name} are {apart:.2g} away from those of a plain step, which moves them by {moved:.2g}"
     return ""
 
 
-def distance(some: list[Tensor], others: list[Tensor] | None = None) -> float:
-    """Root of the summed squares of differences, or of the numbers themselves.
+def apart_by(some: list[Tensor], others: list[Tensor]) -> Iterator[Tensor]:
+    """The differences, in double precision, one at a time: of a large model all at once may find no room."""
+    return (one.double() - other for one, other in zip(some, others, strict=True))
 
-    In double precision, and tensor by tensor: of a large model a second copy of all at once may find no room.
-    """
-    pairs = zip(some, others, strict=True) if others is not None else ((one, None) for one in some)
-    norms = [(one.double() if other is None else one.double() - other.double()).norm() for one, other in pairs]
+
+def norm(tensors: Iterable[Tensor]) -> float:
+    """Of all numbers together, in double precision."""
+    norms = [one.double().norm() for one in tensors]
     return float(torch.stack(norms).norm()) if norms else 0.0
 
 
