@@ -7,6 +7,7 @@ paper, section 4.1.1, which names the second; chapter "Static and dynamic MNIST"
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -182,8 +183,8 @@ def accuracy_map(
     return (right.double() / images).view(side, side)
 
 
-def shares(neither: float, first: float, second: float, both: float) -> tuple[float, float, float]:
-    """What two factors contribute to both − neither, and how far they do not add up.
+def shares(neither: Any, first: Any, second: Any, both: Any) -> tuple[Any, Any, Any]:
+    """What two factors contribute to both − neither, and how far they do not add up; of numbers, or of effects.
 
     Each factor's contribution is the mean of its effect without and with the other one (Shapley's value for two
     players), so the two contributions sum to both − neither. The third number, the interaction, is
@@ -191,9 +192,27 @@ def shares(neither: float, first: float, second: float, both: float) -> tuple[fl
 
     Label: eq-static-shares.
     """
-    one = ((first - neither) + (both - second)) / 2
-    other = ((second - neither) + (both - first)) / 2
+    one = 0.5 * ((first - neither) + (both - second))
+    other = 0.5 * ((second - neither) + (both - first))
     return one, other, both - first - second + neither
+
+
+def at_phases(
+    kinds: Int64[Tensor, " n"], wanted: Int64[Tensor, " n"], right: Float[Tensor, " n"],
+) -> Float[Tensor, " n"]:
+    """What each image adds to the mean of `right` where its kinds are as frequent as `wanted` has them.
+
+    The mean of the result is that of `right` kind by kind, weighted by the shares of `wanted`; its spread is the error
+    for the choice of the images of both. Chapter "Static and dynamic MNIST".
+
+    Args:
+        kinds: of the images that were tested, from 0 on, such as distances of the phase; none is missing.
+        wanted: kinds of the images whose shares count; no other ones than in `kinds`.
+        right: what is averaged, an image each.
+    """
+    mean = torch.stack([right[kinds == k].mean() for k in range(int(kinds.max()) + 1)])
+    weight = wanted.bincount(minlength=len(mean)) / kinds.bincount()
+    return weight[kinds] * (right - mean[kinds]) + mean[wanted]
 
 
 def by_seed(results: Mapping[str, Mapping[int, float]], names: Sequence[str]) -> list[tuple[float, ...]]:

@@ -127,6 +127,23 @@ def test_shares_sum_to_the_whole_and_are_the_effects_where_these_add(neither, fi
     assert added == pytest.approx((first - neither, second - neither, 0), abs=1e-12)
 
 
+@given(st.integers(1, 40), st.integers(0, 999))
+def test_kinds_that_are_read_alike_are_weighted_to_other_shares(n, seed):
+    """What is read by its kind alone gets the mean of the other images; equal shares change nothing."""
+    draw = torch.Generator().manual_seed(seed)
+    kinds = torch.cat([torch.arange(4), torch.randint(4, (n,), generator=draw)])
+    wanted = kinds[torch.randint(len(kinds), (len(kinds),), generator=draw)]
+    by_kind = torch.rand(4, generator=draw, dtype=torch.float64)
+    assert_close(causes.at_phases(kinds, wanted, by_kind[kinds]).mean(), by_kind[wanted].mean())
+    right = torch.rand(len(kinds), generator=draw, dtype=torch.float64)
+    assert_close(causes.at_phases(kinds, kinds, right).mean(), right.mean())
+
+
+def test_shares_of_effects_are_effects():
+    effects = [verdicts.Effect.of(value, value + 1.0) for value in (96.0, 40.0, 70.0, 30.0)]
+    assert [one.mean for one in causes.shares(*effects)] == [-48.0, -18.0, 16.0]
+
+
 def test_results_meet_by_seed():
     results = {"a": {0: 1.0, 1: 2.0, 2: 3.0}, "b": {2: 5.0, 0: 4.0}}
     assert causes.by_seed(results, ["a", "b"]) == [(1.0, 4.0), (3.0, 5.0)]
