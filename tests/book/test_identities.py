@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from pages import asserts, by_name, chapters, checked, claims, equations, identity_marks, labels, pages
 
-CITES = {"book/experiments/verdict", "book/experiments/paper_size"}  # they derive nothing: they cite what others prove
+CITES = {f"book/experiments/{name}" for name in ("verdict", "paper_size", "moving_digits")}  # they derive nothing
 each_page = pytest.mark.parametrize("page", pages(), ids=by_name)
 
 
