@@ -86,7 +86,7 @@ pages: $(STAMP)
 
 test: $(STAMP)
 	$(MAKE) -j2 book lint
-	$(MAKE) -j2 --output-sync=line unit pages
+	$(MAKE) -j2 unit pages
 	@echo "No check failed. What was skipped, and why, stands above."
 
 lab: $(STAMP)
