@@ -11,7 +11,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := book
-.PHONY: book pdf test quick nightly lab lint unit notebooks looked pages built execute experiment clean
+.PHONY: book pdf test quick nightly lab lint unit notebooks looked built execute experiment clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -62,7 +62,7 @@ unit: $(STAMP)
 	  -n $(MORE_JOBS) $(SPREAD) $(SHAPES_OUTSIDE) --ignore=tests/book/built
 
 notebooks: $(STAMP)
-	$(BIN)/pytest -p tests.book.warm_kernels --nbval --nbval-current-env --nbval-cell-timeout=600 --nbval-sanitize-with=tests/book/nbval_sanitize.cfg \
+	$(BIN)/pytest --nbval --nbval-current-env --nbval-cell-timeout=600 --nbval-sanitize-with=tests/book/nbval_sanitize.cfg \
 	  -n $(JOBS) --dist loadscope -p no:cacheprovider $(CHAPTER_NOTEBOOKS)
 
 looked: $(STAMP)
@@ -79,14 +79,10 @@ nightly: $(STAMP)
 	$(BIN)/pytest -m nightly $(PLAIN) $(OTHER_TESTS) -n $(MORE_JOBS) $(SPREAD)
 	$(BIN)/translution repeat
 
-# Two lanes at a time: each waits for processes, kernels and a browser while the other computes.
-pages: $(STAMP)
-	$(MAKE) notebooks
-	$(MAKE) looked
-
+# The build and the linters use one core each.
 test: $(STAMP)
 	$(MAKE) -j2 book lint
-	$(MAKE) -j2 unit pages
+	$(MAKE) unit notebooks looked
 	@echo "No check failed. What was skipped, and why, stands above."
 
 lab: $(STAMP)
