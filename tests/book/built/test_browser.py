@@ -195,9 +195,7 @@ def foreign_requests(browser, host):
 
 
 def complaints(browser):
-    # a browser asks a server for a picture of its own accord, and the book brings none
-    return [entry["message"] for entry in browser.get_log("browser")
-            if entry["level"] == "SEVERE" and "/favicon.ico" not in entry["message"]]
+    return [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
 
 
 def brightness(browser):
@@ -316,8 +314,7 @@ def test_the_search_finds_an_equation_by_its_label(browser, address):
     ("theorem 13.2", "Theorem 13.2", "rotations.html#thm-rotations-rope"),
 ))
 def test_the_search_finds_an_equation_or_a_theorem_by_its_number(browser, address, query, name, anchor):
-    browser.get(f"{address}/search.html?q={query}")
-    assert browser.execute_async_script(READY) is True
+    open_page(browser, f"{address}/search.html?q={query}")
     links = browser.find_elements("css selector", f"#search-numbers a[href$='{anchor}']")
     assert [link.text for link in links] == [name]
     assert complaints(browser) == []
