@@ -63,7 +63,7 @@ def recount(cell: Cell) -> Recount:
     if cell.paper != "translution" or cell.table not in COUNTED or cell.metric not in ("parameters", "flops"):
         raise ValueError(f"cell must hold parameters or FLOPs of Translution's Tables 2–8, 10 or 11, got {cell}")
     config = config_of(cell)
-    value = cost.macs_as_printed(config) if cell.metric == "flops" else cost.parameters(config) + _extra(cell, config)
+    value = cost.macs_as_printed(config) if cell.metric == "flops" else cost.parameters(config) + future_offsets(cell)
     return Recount(cell, value, ERRATA.get(cell.key))
 
 
@@ -98,11 +98,12 @@ def _method(cell: Cell) -> tuple[str, bool, dict]:
     return *BASELINES.get(cell.method, ("self-attention", False)), {}
 
 
-def _extra(cell: Cell, config: ViTConfig | GPTConfig) -> int:
+def future_offsets(cell: Cell) -> int:
     """Return the parameters that a row of Table 8 counts and a causal model does not use: offsets of the future.
 
     The vectors and scalars of the baselines are printed for 2N − 1 offsets, of which a causal text has N.
     """
+    config = config_of(cell)
     future = config.context - 1 if isinstance(config, GPTConfig) else 0
     per_offset = {"relative key vector": config.dim, "relative value vector": config.dim,
                   "relative scalar bias (Swin)": config.heads}

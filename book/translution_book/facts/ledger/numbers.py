@@ -10,7 +10,7 @@ from translution_runs.printed import Cell, cells
 from translution_book.facts.ledger.row import KINDS, Row, Ruling
 from translution_book.facts.ledger.rules import rounds_to
 from translution_book.facts.ledger.runs import Runs
-from translution_book.facts.recount import config_of, recount
+from translution_book.facts.recount import config_of, future_offsets, recount
 from translution_lib import cost
 from translution_lib.models import GPTConfig, ViTConfig
 
@@ -98,19 +98,31 @@ def _kept(config: ViTConfig | GPTConfig) -> str:
 
 
 def note(cell: Cell, ruling: Ruling) -> str:
-    """What has to be known beside a recomputed number: the operations of Translution are not those printed."""
-    if cell.metric == "flops" and cell.method == "translution":
-        return f"By the paper's counting rule; the true count is {cost.macs_true(config_of(cell)) / 1e6:,.0f} M"
+    """What has to be known beside a number: true operations, and what was chosen so that a count comes out."""
+    if cell.metric == "flops":
+        return _true_operations(config_of(cell))
+    if cell.metric == "parameters" and cell.method == "AlexNet":
+        return "The paper does not describe the network; this one was chosen to fit the number (erratum 90)"
+    if cell.metric == "parameters" and cell.paper == "translution" and (unused := future_offsets(cell)):
+        return ("With an absolute embedding and 2N − 1 offsets, the reading that gives the number (erratum 20); the "
+                f"causal network has {(recount(cell).value - unused) / 1e6:.1f} M")
     if ruling.status != "not yet run" or cell.paper != "translution" or cell.table == 4:
         return ""
     return takes(cell) if cell.table == IMAGENET else cell.note
+
+
+def _true_operations(model: ViTConfig | GPTConfig) -> str:
+    true = cost.macs_true(model)
+    if true == cost.macs_as_printed(model):
+        return ""
+    return f"By the paper's counting rule; the true count is {true / 1e6:,.0f} M"
 
 
 def takes(cell: Cell) -> str:
     """What a row of Table 3 takes: operations of an epoch (eq-cluster-hours) and memory of a step of 256 pictures."""
     model = config_of(cell)
     operations = 6 * cost.macs_products(model) * COUNTS["train"]
-    needed = cost.memory(model, 256, autocast="bfloat16").on_card / 1e9
+    needed = cost.memory(model, 256, autocast="bfloat16", foreach=False).on_card / 1e9
     return f"Grid table-3: {operations / 1e15:,.1f} · 10¹⁵ operations an epoch, {needed:.0f} GB for a step of 256"
 
 

@@ -9,7 +9,8 @@ from typing import NamedTuple
 STATUSES = {
     "reproduced": "run here, and the claim holds: an identity on random numbers in double precision, or records of "
                   "networks of the source's own size, trained on as many images",
-    "recomputed": "computed here by a formula, and the printed number comes out, to its last digit",
+    "recomputed": "counted here or in the source's own table, and the claim holds; a printed number to its last digit, "
+                  "unless the row says otherwise",
     "contradicted": "run, computed or read off the source's own table here, and the claim does not hold",
     "not reproduced": "networks of the source's own size were run, by a recipe that the source does not print in full, "
                       "and another number came out",
@@ -22,7 +23,8 @@ STATUSES = {
     "small runs do not decide": "smaller networks were run, or the source's on fewer images, and the rule leaves the "
                                 "claim open",
     "not yet run": "the library can run it, and the records are not there",
-    "cannot be run here": "the library has nothing to run: a network that it lacks, a report on a program or a machine",
+    "cannot be run here": "the library has nothing to run: a network that it lacks, a report on a program or a "
+                         "machine, a forecast, a sentence or a size that the source leaves undefined",
 }
 """Every status and what it means."""
 
