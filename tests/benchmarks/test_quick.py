@@ -175,3 +175,22 @@ def test_the_loader_begins_no_further_epoch():
             images = bench.imagenet(folder, "train", 2, None)
             print(len(list(bench.batches(bench.configuration(task), images, task))), asked)"""
     assert evaluate(code) == "3 [0, 1, 2]\n"
+
+
+def test_as_many_batches_are_read_within_the_measured_time_as_are_counted():
+    code = """if True:
+        import tempfile
+        from pathlib import Path
+        from types import SimpleNamespace
+        import image_loading as bench
+        task = {"quick": True, "model": "", "part": "loader", "workers": 0, "batch": 2, "steps": 2, "device": "cpu",
+                "dtype": "float32", "threads": 1}
+        asked, read, kept = [], [], bench.StreamedBatches.parts
+        bench.StreamedBatches.parts = lambda self, step: asked.append(step) or kept(self, step)
+        bench.time = SimpleNamespace(perf_counter=lambda: read.append(len(asked)) or 0.0)
+        with tempfile.TemporaryDirectory() as folder:
+            bench.write_files(Path(folder) / "train", task)
+            images = bench.imagenet(folder, "train", 2, None)
+            bench.timed(bench.configuration(task), images, task)
+            print(read, task["steps"])"""
+    assert evaluate(code) == "[1, 3] 2\n"
