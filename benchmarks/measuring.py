@@ -139,7 +139,8 @@ class Worker:
         context = multiprocessing.get_context("forkserver" if sys.platform != "win32" else "spawn")
         context.set_forkserver_preload(["torch", "translution_lib", "translution_runs"])
         self.pipe, there = context.Pipe()
-        self.process = context.Process(target=_serve, args=(self.measure, there), daemon=True)
+        # No daemon, which could not start the processes that read pictures; it ends when the pipe does.
+        self.process = context.Process(target=_serve, args=(self.measure, there))
         self.process.start()
         there.close()                                               # so that a process that dies ends the wait
 
