@@ -151,7 +151,8 @@ def step_memory(config: Config) -> cost.Memory:
     if isinstance(model, Baseline):
         return baseline_memory(config, batch)
     autocast = "bfloat16" if config.precision == "bfloat16" else None
-    return cost.memory(model, batch, autocast=autocast, device=torch.device(config.device).type)
+    device = torch.device(config.device).type
+    return cost.memory(model, batch, autocast=autocast, device=device, foreach=False)  # AdamW is fused
 
 
 def physical_memory() -> int:
