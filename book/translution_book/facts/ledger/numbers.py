@@ -103,9 +103,11 @@ def note(cell: Cell, ruling: Ruling) -> str:
         return _true_operations(config_of(cell))
     if cell.metric == "parameters" and cell.method == "AlexNet":
         return "The paper does not describe the network; this one was chosen to fit the number (erratum 90)"
-    if cell.metric == "parameters" and cell.paper == "translution" and (unused := future_offsets(cell)):
-        return ("With an absolute embedding and 2N − 1 offsets, the reading that gives the number (erratum 20); the "
-                f"causal network has {(recount(cell).value - unused) / 1e6:.1f} M")
+    if cell.metric == "parameters" and cell.paper == "translution":
+        used = (recount(cell).value - future_offsets(cell)) / 1e6
+        if future_offsets(cell) and not rounds_to(used, cell.printed):  # a few scalars change no digit
+            return ("With an absolute embedding and 2N − 1 offsets, the reading that gives the number (erratum 20); "
+                    f"the causal network has {used:.1f} M")
     if ruling.status != "not yet run" or cell.paper != "translution" or cell.table == 4:
         return ""
     return takes(cell) if cell.table == IMAGENET else cell.note
