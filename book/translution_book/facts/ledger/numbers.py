@@ -117,7 +117,7 @@ def _true_operations(model: ViTConfig | GPTConfig) -> str:
     true = cost.macs_true(model)
     if true == cost.macs_as_printed(model):
         return ""
-    return f"By the paper's counting rule; the true count is {true / 1e6:,.0f} M"
+    return f"By the rule that gives the paper's numbers (fvcore's); the true count is {true / 1e6:,.0f} M"
 
 
 def takes(cell: Cell) -> str:
@@ -148,8 +148,17 @@ def sentence(cell: Cell) -> str:
         return f"{who}: out of memory"
     what = {"flops": "FLOPs", "top1": "top-1", "top5": "top-5"}.get(cell.metric, cell.metric)
     what = what.replace("top1", "top-1").replace("->", " → ")
-    unit = f" {cell.unit}" if cell.unit else ""
-    return f"{who}: {what} {as_printed(cell)}{unit}"
+    return f"{who}: {what} {_with_unit(cell)}"
+
+
+def _with_unit(cell: Cell) -> str:
+    """A number as its table prints it; operations from a thousand million on stand there in G."""
+    if cell.unit == "M" and cell.metric == "flops" and cell.value >= 1000:
+        return f"{cell.value / 1000:.3f} G"
+    found = recount(cell).erratum if cell.metric == "parameters" and cell.paper == "translution" else None
+    if found is not None and found.kind == "unit":
+        return f"{cell.printed} G"
+    return f"{as_printed(cell)} {cell.unit}".strip()
 
 
 def name(cell: Cell) -> str:
