@@ -34,8 +34,8 @@ SMALLEST = {"points": 1.0, "bits": 0.02}
 """The smallest effect of interest, by what a table measures.
 
 Points of accuracy: one, since the test images of these tables alone make an error of about half a point, and since the
-sources print differences of a point and more as gains. Bits a token of text: 0.02, which is 1.4 % of the perplexity and
-about the error of one model on one test text.
+sources print differences of about a point and more as gains. Bits a token of text: 0.02, which is 1.4 % of the
+perplexity and about the error of one model on one test text.
 """
 
 TRAINED = 2.0
