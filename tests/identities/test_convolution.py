@@ -199,6 +199,25 @@ def test_on_a_ring_any_content_moves_with_any_shift(h, w, k, seed):
         assert_close(ring(image.roll(tau, (2, 3))), ring(image).roll(tau, (2, 3)))
 
 
+@pytest.mark.identity("thm-conv-equivariance")
+@given(st.integers(2, 5), st.integers(3, 6), st.sampled_from([1, 3]), seeds)
+def test_on_closed_rows_any_content_moves_along_them(h, w, k, seed):
+    """Three copies side by side, zeros above and below."""
+    g = torch.Generator().manual_seed(seed)
+    image = torch.randn(1, 2, h, w, generator=g, dtype=torch.float64)
+    kernel = torch.randn(k, k, 2, 3, generator=g, dtype=torch.float64)
+    tau = int(torch.randint(w, (), generator=g))
+    around = F.pad(F.pad(image, (k // 2, k // 2, 0, 0), mode="circular"), (0, 0, k // 2, k // 2))
+    theirs = F.conv2d(around, kernel.movedim((-1, -2), (0, 1)))
+    for convolve in BOTH:
+        def closed(x, convolve=convolve):
+            tokens = x.repeat(1, 1, 1, 3).flatten(2).mT
+            return convolve(tokens, kernel, (h, 3 * w)).mT.unflatten(2, (h, 3 * w))[..., w:2 * w]
+
+        assert_close(closed(image), theirs)
+        assert_close(closed(image.roll(tau, 3)), closed(image).roll(tau, 3))
+
+
 @pytest.mark.identity("thm-conv-depth")
 @given(moved_objects(room=2))
 def test_three_layers_need_two_tokens_of_room(case):

@@ -209,6 +209,20 @@ def test_an_impulse_answers_along_one_matrix_per_head(n, c, heads, d, centre, da
 
 
 @pytest.mark.identity("thm-vectors-convolution")
+@given(st.integers(2, 5), DIM, HEADS, DIM, st.data())
+def test_far_out_a_head_hands_over_an_impulse_or_its_opposite(n, c, heads, d, data):
+    """The step that asks for one head more: at another token one of the two weights tends to 1, the other to 0."""
+    rel = offsets(n)
+    layer, u = layer_on(rel, c + 1, heads, d), randn(c)
+    i, j = data.draw(st.permutations(range(n)))[:2]
+    f = F.pad(torch.zeros(2, n, c, dtype=F64), (0, 1), value=1.0)
+    f[0, j, :c], f[1, j, :c] = 1e8 * u, -1e8 * u
+    there, back = layer.weights(f)[:, :, i, j]
+    assert_close(there + back, torch.ones(heads, dtype=F64))
+    assert_close(there * back, torch.zeros(heads, dtype=F64), atol=1e-6, rtol=0)
+
+
+@pytest.mark.identity("thm-vectors-convolution")
 @given(DIM, DIM, st.integers(1, 3))
 def test_a_layer_of_heads_reaches_every_combination(c, e, heads):
     """The bound is attained: with heads that read one tap each, any matrices are the layer's kernel up to e^-B."""
