@@ -7,6 +7,7 @@ from translution_runs.baselines import Baseline
 from translution_runs.data.imagenet import COUNTS
 from translution_runs.printed import Cell, cells
 
+from translution_book.facts.errata import ERRATA
 from translution_book.facts.ledger.row import KINDS, Row, Ruling
 from translution_book.facts.ledger.rules import rounds_to
 from translution_book.facts.ledger.runs import Runs
@@ -155,8 +156,8 @@ def _with_unit(cell: Cell) -> str:
     """A number as its table prints it; operations from a thousand million on stand there in G."""
     if cell.unit == "M" and cell.metric == "flops" and cell.value >= 1000:
         return f"{cell.value / 1000:.3f} G"
-    found = recount(cell).erratum if cell.metric == "parameters" and cell.paper == "translution" else None
-    if found is not None and found.kind == "unit":
+    wrong = ERRATA.get(cell.key) if cell.paper == "translution" else None
+    if wrong is not None and wrong.kind == "unit":
         return f"{cell.printed} G"
     return f"{as_printed(cell)} {cell.unit}".strip()
 
