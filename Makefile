@@ -33,6 +33,9 @@ CHAPTER_NOTEBOOKS = $(shell find book -name '*.ipynb' -not -path '*/.ipynb_check
 
 # One thread a process: the same numbers everywhere, and no fight between parallel tests.
 export OMP_NUM_THREADS := 1
+# While jaxtyping runs a module whose shapes it checks, all that this module imports has its bytecode under jaxtyping's name:
+# with bytecode on disk the library would be checked, or not, as the phase before left it.
+export PYTHONDONTWRITEBYTECODE := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport MPLBACKEND PYTHONPATH
 
@@ -57,6 +60,7 @@ lint: $(STAMP)
 	$(BIN)/python book/tools/lengths.py
 
 unit: $(STAMP)
+	find translution_lib notebooks book tests -name '*.opt-jaxtyping*.pyc' -delete
 	$(BIN)/pytest $(LIBRARY_TESTS) translution_lib --doctest-modules -n $(JOBS) $(SPREAD) $(SHAPES) $(PLAIN:%=--ignore=%)
 	$(BIN)/pytest $(PLAIN) $(OTHER_TESTS) notebooks/translution_runs book/translution_book --doctest-modules \
 	  -n $(MORE_JOBS) $(SPREAD) $(SHAPES_OUTSIDE) --ignore=tests/book/built
