@@ -218,6 +218,37 @@ def test_on_closed_rows_any_content_moves_along_them(h, w, k, seed):
         assert_close(closed(image.roll(tau, 3)), closed(image).roll(tau, 3))
 
 
+@pytest.mark.identity("thm-conv-equivariance")
+@given(st.lists(st.tuples(st.sampled_from([1, 3]), st.sampled_from([1, 3, 5])), min_size=1, max_size=3),
+       st.tuples(st.integers(0, 3), st.integers(0, 3)), seeds)
+def test_equal_receptive_fields_give_equal_outputs_in_any_depth(kernels, tau, seed):
+    """Biases, maps of each token alone, and anything outside the fields; F.conv2d says the same."""
+    g = torch.Generator().manual_seed(seed)
+    reach = [sum(k // 2 for k in sides) for sides in zip(*kernels, strict=True)]
+    canvas = [2 * r + 1 + t for r, t in zip(reach, tau, strict=True)]
+    weights = [torch.randn(*sides, 2, 2, generator=g, dtype=torch.float64) for sides in kernels]
+    biases = torch.randn(len(kernels), 2, generator=g, dtype=torch.float64)
+    one, other = torch.randn(2, 1, 2, *canvas, generator=g, dtype=torch.float64)
+    field = one[..., :2 * reach[0] + 1, :2 * reach[1] + 1]
+    other[..., tau[0]:, tau[1]:] = field
+
+    def stack(x, convolve):
+        tokens = x.flatten(2).mT
+        for weight, bias in zip(weights, biases, strict=True):
+            tokens = torch.tanh(convolve(tokens, weight, tuple(canvas)) + bias)
+        return tokens.mT.unflatten(2, canvas)
+
+    def theirs(x):
+        for weight, bias in zip(weights, biases, strict=True):
+            x = torch.tanh(F.conv2d(x, weight.movedim((-1, -2), (0, 1)), bias, padding="same"))
+        return x
+
+    for convolve in BOTH:
+        still, moved = stack(one, convolve), stack(other, convolve)
+        assert_close(still, theirs(one))
+        assert_close(moved[..., reach[0] + tau[0], reach[1] + tau[1]], still[..., reach[0], reach[1]])
+
+
 @pytest.mark.identity("thm-conv-depth")
 @given(moved_objects(room=2))
 def test_three_layers_need_two_tokens_of_room(case):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.testing import assert_close
 
-from translution_lib import MIXERS, Relations, Translution, ViT, offsets, translution
+from translution_lib import MIXERS, Relations, Translution, ViT, merge, offsets, translution
 from translution_lib.functional import moved_tokens, shift_error, shifted
 from translution_lib.models.blocks import Block
 
@@ -259,6 +259,31 @@ def test_one_token_less_of_margin_breaks_a_window():
     layer = lambda f: translution(f, *w, grid)  # noqa: E731
     assert shift_error(layer, x, (7, 7), (1, 0)) < EXACT       # margin 2 = (L + 1) r after the shift
     assert shift_error(layer, x, (7, 7), (2, 0)) > 1e-4        # margin 1
+
+
+def turns(delta):
+    """The offsets that an offset becomes by quarter turns."""
+    y, x = delta
+    return [(y, x), (-x, y), (-y, -x), (x, -y)]
+
+
+@given(side=st.integers(1, 5), depth=st.integers(1, 2), seed=st.integers(0, 10**6))
+def test_matrices_shared_over_orbits_of_quarter_turns_commute_with_them(side, depth, seed):
+    """The chapter's definition for the group of four turns; without the tie a layer does not commute."""
+    grid = offsets((side, side))
+    orbits = merge(grid, lambda delta: max(turns(delta)))
+    assert orbits.count == 1 + (grid.count - 1) // 4
+    x = random(1, side**2, 4, seed=seed)
+    turn = lambda f: torch.rot90(f.unflatten(1, (side, side)), 1, (1, 2)).flatten(1, 2)  # noqa: E731
+
+    def run(f, table):
+        for weights in random(depth, 3, table.count, 4, 4, seed=seed + 1):
+            f = f + torch.tanh(translution(f, *weights, table, heads=2))
+        return f
+
+    assert_close(run(turn(x), orbits), turn(run(x, orbits)))
+    if side > 1:
+        assert (run(turn(x), grid) - turn(run(x, grid))).abs().max() > 1e-4
 
 
 def torus(shape):
