@@ -3,9 +3,11 @@
 import re
 import shlex
 import tomllib
+from importlib.metadata import metadata
 
 import pytest
 import yaml
+from packaging.specifiers import SpecifierSet
 from pages import ROOT, source
 
 import translution_lib
@@ -93,6 +95,13 @@ def test_every_dependency_is_pinned_once():
     wanted = PROJECT["dependencies"] + [d for extra in PROJECT["optional-dependencies"].values() for d in extra]
     declared = {re.split(r"[\[=<>]", entry)[0].lower().replace("_", "-") for entry in wanted}
     assert declared - {PROJECT["name"]} <= set(normal)
+
+
+@pytest.mark.parametrize("python", ["3.11.0", "3.12.0", "3.13.0"])
+def test_the_pins_take_the_oldest_release_of_each_python(python):
+    """Debian's 3.11 is 3.11.2: a pin that asks for 3.11.5 leaves its users without a book."""
+    refused = {line: metadata(line.partition("==")[0])["Requires-Python"] for line in CONSTRAINTS}
+    assert not {line: asked for line, asked in refused.items() if not SpecifierSet(asked or "").contains(python)}
 
 
 def test_what_is_promised_has_its_tests():
