@@ -100,7 +100,7 @@ def test_every_dependency_is_pinned_once():
 @pytest.mark.parametrize("python", ["3.11.0", "3.12.0", "3.13.0"])
 def test_the_pins_take_the_oldest_release_of_each_python(python):
     """Debian's 3.11 is 3.11.2: a pin that asks for 3.11.5 leaves its users without a book."""
-    refused = {line: metadata(line.partition("==")[0])["Requires-Python"] for line in CONSTRAINTS}
+    refused = {line: metadata(line.partition("==")[0]).get("Requires-Python") for line in CONSTRAINTS}
     assert not {line: asked for line, asked in refused.items() if not SpecifierSet(asked or "").contains(python)}
 
 

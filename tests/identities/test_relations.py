@@ -177,7 +177,6 @@ def test_shift_invariant_tables_are_the_functions_of_the_offset(shape, w, seed):
     assert shift_invariant(pairs(base.n).index.tolist(), places) == (base.n == 1)
 
 
-@pytest.mark.identity("thm-rel-invariance")
 @given(st.integers(2, 7), st.integers(1, 4), st.booleans(), seeds)
 def test_on_a_ring_the_operators_follow_a_shift_if_and_only_if_the_table_does(n, count, cyclic, seed):
     g, i = torch.Generator().manual_seed(seed), torch.arange(n)
