@@ -35,7 +35,7 @@ SENTENCES = {
     "book/geometry/riemannformer": "One matrix per place absorbs the metric",
     "book/experiments/static_dynamic": "its own offsets are all trained; untrained ones lie between ink and background",
     "book/experiments/paper_size": "Compare with no position at all. Trained in the centre it read more",
-    "book/experiments/moving_digits": "choose rates, before you compare",
+    "book/experiments/moving_digits": "Train longer before you compare. On moving digits",
     "book/experiments/preprint": "At depth 1 there is then no relative encoding",
     "book/experiments/performers": "Without positions a curve under shifts by whole tokens is flat for any weights.",
     "book/experiments/riemannformer_cifar": "train exactly as rotations with twice the angles",
