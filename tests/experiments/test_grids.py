@@ -70,6 +70,13 @@ def names(grid):
     return {config.name for config in grid.runs}
 
 
+SEEDS = {**dict.fromkeys((
+    "riemannformer-base", "static-dynamic-seeds", "static-dynamic-eight", "static-dynamic-deep-seeds",
+    "longer-encodings-eight", "preprint-eight", "preprint-eight-moving", "preprint-eight-still"), 8),
+    "performers-shifts-paired": 5}
+"""Seeds of a grid's small runs, where they are not three."""
+
+
 @pytest.mark.parametrize("profile", ["smoke", "cpu", "paper"])
 @pytest.mark.parametrize("name", FILES)
 def test_every_grid_has_runs_in_every_profile_and_printed_cells_that_exist(name, profile):
@@ -86,11 +93,7 @@ def test_every_grid_has_runs_in_every_profile_and_printed_cells_that_exist(name,
     else:
         chooses_a_rate = all(getattr(config, "held_out", 0) for config in grid.runs)
         seeds = len({config.seed for config in grid.runs})
-        eight = profile == "cpu" and (name.startswith("preprint-eight") or name in (
-            "riemannformer-base", "static-dynamic-seeds", "static-dynamic-eight", "static-dynamic-deep-seeds",
-            "longer-encodings-eight"))
-        five = profile == "cpu" and name == "performers-shifts-paired"
-        assert seeds == (1 if chooses_a_rate else 8 if eight else 5 if five else 3)
+        assert seeds == (1 if chooses_a_rate else SEEDS.get(name, 3) if profile == "cpu" else 3)
     metrics = [column for column in grid.file.columns.values() if column.metric]
     found = [grid.printed(row, heading) for row in grid.rows.values() for heading in grid.file.columns]
     assert sum(cell is not None for cell in found) == len(metrics) * sum(row.printed is not None
@@ -212,6 +215,13 @@ def test_a_file_like_another_takes_what_it_does_not_say(small):
     assert list(first.rows) == ["only"] and {config.seed for config in first.runs} == {0}
     assert {(c.seed, c.dim, c.epochs, c.train_samples) for c in second.runs} == {(5, 16, 2, 48)}
     assert second.differs == "2 epochs."
+
+
+def test_of_the_other_file_s_profiles_it_takes_the_rows_that_it_has(small):
+    small.write_text(SMALL.replace("cpu: {", "cpu: {rows: {plain: {dim: 24}, turned: {dim: 40}}, "))
+    other = small.with_name("other.yaml")
+    other.write_text("name: other\ntitle: Another\npaper: translution\nlike: small\nrows:\n  turned: {mixer: rotary}\n")
+    assert {config.dim for config in read_grid(other, "cpu").runs} == {40}
 
 
 def test_a_choice_of_rows_methods_and_seeds(small):

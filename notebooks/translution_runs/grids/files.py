@@ -211,8 +211,14 @@ def named(content: object, where: str) -> None:
 
 
 def inherited(own: Parameters, base: Parameters) -> Parameters:
-    """`own` with the parameters, seeds, columns and profiles of `base` where it has none itself."""
-    profiles = {name: {**profile, "without": []} for name, profile in (base.get("profiles") or {}).items()}
+    """`own` with the parameters, seeds, columns and profiles of `base` where it has none itself.
+
+    Of a profile of `base` the parameters of those rows are taken that `own` has too.
+    """
+    kept = own.get("rows") or {}
+    profiles = {name: {**profile, "without": [],
+                       "rows": {row: more for row, more in (profile.get("rows") or {}).items() if row in kept}}
+                for name, profile in (base.get("profiles") or {}).items()}
     for name, profile in (own.get("profiles") or {}).items():
         given = profiles.get(name, {})
         common = {**(given.get("common") or {}), **(profile.get("common") or {})}
