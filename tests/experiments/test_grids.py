@@ -72,7 +72,8 @@ def names(grid):
 
 SEEDS = {**dict.fromkeys((
     "riemannformer-base", "static-dynamic-seeds", "static-dynamic-eight", "static-dynamic-deep-seeds",
-    "longer-encodings-eight", "preprint-eight", "preprint-eight-moving", "preprint-eight-still"), 8),
+    "longer-encodings-eight", "preprint-eight", "preprint-eight-moving", "preprint-eight-still",
+    "wider-digits-eight", "riemannformer-paired", "riemannformer-coarse-paired"), 8),
     "performers-shifts-paired": 5}
 """Seeds of a grid's small runs, where they are not three."""
 
