@@ -5,7 +5,7 @@
 # make nightly   hypothesis with other, many examples; what takes longest; all steps of `translution repeat`
 # make execute   re-execute the chapters that changed (CHAPTERS="a.ipynb b.ipynb" for given ones)
 # make experiment   one experiment on the embedded digits (ARGS="-p mixer lor-translution")
-# make clean  remove what the others made, .venv included
+# make clean  remove what the others built, .venv included; records of runs stay
 # Each sets up .venv by itself. PYTHON=/path/to/python chooses the interpreter.
 
 SHELL := /bin/bash

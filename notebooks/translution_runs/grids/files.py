@@ -115,8 +115,8 @@ class GridFile(_Part):
         paper: whose table or figure it repeats, a name of ``paper_tables.csv`` or "preprint".
         table: number of the printed table, for the numbers in ``facts/paper_tables.csv``; None without numbers.
         experiment: kind of the runs.
-        like: another file of the folder, whose common parameters, seeds, columns and profiles hold where this file
-            does not say otherwise; its rows and what it leaves out are not taken.
+        like: another file of the folder, or a grid of the repository, whose common parameters, seeds, columns and
+            profiles hold where this file does not say otherwise; its rows and what it leaves out are not taken.
         common: parameters of every run.
         seeds: those of every row.
         rows: by name.
@@ -153,7 +153,7 @@ def read_file(path: str | Path) -> GridFile:
     path = Path(path)
     content = raw(path)
     if content.get("like"):
-        base = raw(path.with_name(f"{content['like']}.yaml"))
+        base = raw(model_of(path, str(content["like"])))
         if base.get("like"):
             raise ValueError(f"{path.name}: like: {content['like']} is like {base['like']} itself; expected a grid "
                              "that is like no other")
@@ -208,6 +208,12 @@ def named(content: object, where: str) -> None:
     """Raise a ValueError for what is no mapping of names to values."""
     if not isinstance(content, dict):
         raise ValueError(f"{where}: not a grid; expected names with values, got {type(content).__name__}")
+
+
+def model_of(path: Path, name: str) -> Path:
+    """The file that a grid is like: beside it, else in the repository."""
+    beside = path.with_name(f"{name}.yaml")
+    return beside if beside.is_file() else find(name)
 
 
 def inherited(own: Parameters, base: Parameters) -> Parameters:
