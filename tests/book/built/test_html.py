@@ -33,7 +33,7 @@ SENTENCES = {
     "book/linear/relative_performers": "The kernel values of rotations and strategy 1 join content and place",
     "book/geometry/transport": "a loop turns a vector by the enclosed area",
     "book/geometry/riemannformer": "One matrix per place absorbs the metric",
-    "book/experiments/static_dynamic": "its own offsets are all trained; untrained ones lie between ink and background",
+    "book/experiments/static_dynamic": "its own offsets are all met; those never met lie between ink and background",
     "book/experiments/paper_size": "Compare with no position at all. Trained in the centre it read more",
     "book/experiments/moving_digits": "Train longer before you compare. On moving digits",
     "book/experiments/preprint": "At depth 1 there is then no relative encoding",
