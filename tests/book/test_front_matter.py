@@ -59,21 +59,23 @@ def test_its_commands_are_the_commands(document):
     lines = [line for block in blocks(document, "sh") for line in block.splitlines() if line.startswith("translution ")]
     assert lines
     for line in lines:
-        _, name, *arguments = shlex.split(line, comments=True)
+        _, name, *arguments = shlex.split(line.replace("--import mine ", ""), comments=True)
         given = get_command(app).commands[name].make_context(name, arguments).params
         if given.get("grid") and not given["grid"].endswith(".yaml"):
             assert read_grid(given["grid"], given["profile"]).runs
 
 
-def test_its_grid_is_a_grid(tmp_path):
+def test_its_grids_have_the_runs_that_it_says(tmp_path, monkeypatch):
+    """The second is like a grid of the repository, and has a layer that the reader registers."""
     from translution_runs.grids import read_grid
 
-    grids = blocks("running.md", "yaml")
-    assert grids
-    for text in grids:
-        file = tmp_path / f"{yaml.safe_load(text)['name']}.yaml"
-        file.write_text(text, encoding="utf8")
-        assert len(read_grid(str(file), "cpu").runs) == 9
+    monkeypatch.setitem(translution_lib.MIXERS, "learned-decay", translution_lib.MIXERS["scalar-bias"])
+    texts = {yaml.safe_load(text)["name"]: text for text in blocks("running.md", "yaml")}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.yaml").write_text(text, encoding="utf8")
+    found = {name: len(read_grid(tmp_path / f"{name}.yaml", "cpu").runs) for name in texts}
+    assert found == {"bias-or-table": 9, "mine-on-mnist": 18} and len(read_grid("table-2", "cpu").runs) == 18
+    assert len(texts["bias-or-table"].splitlines()) == 15
 
 
 def test_its_links_lead_somewhere():

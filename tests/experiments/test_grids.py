@@ -1,6 +1,5 @@
 """Grids: every file is read in every profile, tables share runs, and what is wrong is refused with the choices."""
 
-import re
 from functools import cache
 from pathlib import Path
 
@@ -239,19 +238,6 @@ def test_a_file_elsewhere_may_be_like_a_grid_of_the_repository(tmp_path):
     own.write_text("name: own\ntitle: Mine\npaper: translution\nlike: nothing\nrows:\n  turned: {mixer: rotary}\n")
     with pytest.raises(ValueError, match="got 'nothing', expected one of .*table-2"):
         read_grid(own, "cpu")
-
-
-def test_the_grids_of_the_page_on_running_have_the_runs_that_it_says(tmp_path, monkeypatch):
-    monkeypatch.setitem(MIXERS, "learned-decay", MIXERS["scalar-bias"])
-    page = (FOLDER.parents[1] / "book" / "front" / "running.md").read_text(encoding="utf-8")
-    files = {text.split()[1]: text for text in re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)}
-    found = {}
-    for name, text in files.items():
-        (tmp_path / f"{name}.yaml").write_text(text)
-        found[name] = read_grid(tmp_path / f"{name}.yaml", "cpu")
-    assert {name: len(grid.runs) for name, grid in found.items()} == {"bias-or-table": 9, "mine-on-mnist": 18}
-    assert len(files["bias-or-table"].splitlines()) == 15 and len(stored("table-2", "cpu").runs) == 18
-    assert {c.train_samples for c in found["mine-on-mnist"].runs} == {12_000}
 
 
 def test_a_choice_of_rows_methods_and_seeds(small):
