@@ -1,5 +1,7 @@
 """Property tests of the identities of chapter "Static and dynamic MNIST"."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -116,3 +118,13 @@ def test_contributions_sum_to_the_gap_and_do_not_depend_on_the_order(static, nea
     assert phase + place == pytest.approx(dynamic - static, abs=1e-9)
     assert interaction == pytest.approx((dynamic - aligned) - (near - static), abs=1e-9)
     assert shares(static, aligned, near, dynamic) == pytest.approx((place, phase, interaction), abs=1e-9)
+
+
+@pytest.mark.identity("eq-static-shares")
+@given(*[st.floats(1, 99) for _ in range(4)])
+def test_which_part_is_larger_is_the_same_on_every_rising_scale(static, near, aligned, dynamic):
+    for scale in (float, math.log, lambda a: math.log(a / (100 - a))):
+        phase, place, _ = shares(*map(scale, (static, near, aligned, dynamic)))
+        assert phase - place == pytest.approx(scale(near) - scale(aligned), abs=1e-9)
+        if abs(near - aligned) > 1e-6:
+            assert (phase > place) == (near > aligned)
