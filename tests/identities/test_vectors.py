@@ -286,3 +286,43 @@ def test_a_key_vector_that_doubles_a_tap_needs_one_head_of_equal_weights():
         prefers = torch.tensor([delta[0] == -tap for delta in rel.labels])[rel.index]
         y = y + (n + 1) * torch.einsum("ij,bjc->bic", (math.log(2) * prefers.to(F64)).softmax(1), f) @ matrix
     assert_close(y[:, 1:-1], functional.convolution(f, kernel, (n,))[:, 1:-1])
+
+
+@pytest.mark.identity("thm-vectors-convolution")
+@given(st.integers(3, 5), st.integers(1, 2), st.integers(0, 2), st.integers(1, 3))
+def test_a_kernel_of_narrow_heads_has_a_combination_of_low_rank(matrices, d, more, e):
+    """Why heads are too narrow: the span of D matrices of D + 1 heads meets that of two heads, in rank 2d or less."""
+    c = 2 * d + 1 + more
+    heads = randn(matrices + 1, c, d) @ randn(matrices + 1, d, c + e)
+    coefficients = randn(matrices, matrices + 1)
+    kernel = torch.einsum("km,mce->kce", coefficients, heads)
+    combination = torch.linalg.svd(coefficients[:, 2:].T).Vh[-1]  # away from all heads but the first two
+    assert_close(combination @ coefficients[:, 2:], torch.zeros(matrices - 1, dtype=F64))
+    found = torch.einsum("k,kce->ce", combination, kernel)
+    assert torch.linalg.matrix_rank(found, rtol=1e-8) <= 2 * d < c
+    assert torch.linalg.matrix_rank(kernel.flatten(1)) == matrices
+
+
+@pytest.mark.identity("thm-vectors-content")
+@given(st.integers(3, 9), st.data())
+def test_two_sides_take_two_heads_of_key_vectors_or_one_of_matrices(n, data):
+    """Vowels on the left and consonants on the right: a head a side, or one head with a key matrix for each offset."""
+    rel, B = offsets(n), 60.0
+    i = data.draw(st.integers(1, n - 2))
+    vowel = torch.randint(2, (n,)).to(F64)
+    vowel[[0, n - 1]] = torch.tensor([1.0, 0], dtype=F64)  # a wanted token on each side
+    f = torch.stack([vowel, 1 - vowel, torch.ones(n, dtype=F64)], 1)[None]
+    step = torch.tensor([delta[0] for delta in rel.labels], dtype=F64)  # positive: the key is on the left
+    wanted = torch.where(torch.arange(n) < i, vowel, 1 - vowel)
+    wanted[i] = 0
+    layer = layer_on(rel, 3, 2, 1, sides="k")
+    layer.matrices.query.copy_(torch.tensor([[0, 0], [0, 0], [1, 1]]))
+    layer.matrices.key.copy_(B * torch.tensor([[1, -1], [-1, 1], [0, 0]]))
+    layer.key_vector.copy_(torch.stack([torch.where(step > 0, 0, -3 * B), torch.where(step < 0, 0, -3 * B)], 1))
+    for weights, side in zip(layer.weights(f)[0, :, i], (torch.arange(n) < i, torch.arange(n) > i), strict=True):
+        assert_close(weights, (wanted * side) / (wanted * side).sum())
+    free = Translution(rel, 3, 1, relative="k", head_dim=1).to(F64).requires_grad_(False)
+    free.query.weight.copy_(torch.tensor([[0.0, 0, 1]]))
+    side = step.sign()[:, None]  # a row holds the key matrix of the pairs with this offset
+    free.key.copy_(torch.cat([B * side, -B * side, -3 * B * (side == 0).to(F64)], 1)[..., None])
+    assert_close(free.weights(f)[0, 0, i], wanted / wanted.sum())
