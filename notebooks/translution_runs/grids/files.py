@@ -18,11 +18,6 @@ from pydantic import (
 
 import translution_lib
 
-try:
-    from yaml import CSafeLoader as SafeLoader  # ten times as fast
-except ImportError:
-    from yaml import SafeLoader  # type: ignore[assignment]
-
 PROFILES = ("smoke", "cpu", "paper")
 Parameters = dict[str, Any]
 
@@ -37,7 +32,7 @@ def once(seeds: list[int]) -> list[int]:
 Seeds = Annotated[list[StrictInt], AfterValidator(once)]
 
 
-class Loader(SafeLoader):
+class Loader(yaml.SafeLoader):
     """YAML's safe loader, which keeps no name that stands twice: the last one would hold without a word."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
