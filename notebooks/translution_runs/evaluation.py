@@ -93,6 +93,7 @@ def outcomes_by_place(record: Record, placement: str) -> tuple[Int64[Tensor, "n 
     found, parameters = record.evaluations[placement], record.parameters
     if not found.outcomes:
         raise ValueError(f"record: {record.name} has no outcomes for {placement!r}; run it with outcomes=True")
-    room = parameters["canvas"] - (parameters["digit_size"] or SHAPES[parameters["data"]][0])
+    canvas = parameters.get("test_canvas") or parameters["canvas"]  # older records know one canvas alone
+    room = canvas - (parameters["digit_size"] or SHAPES[parameters["data"]][0])
     corner = corners(found.n, (room, room), placement, evaluation_stream(), parameters["patch_size"])
     return corner, unpack(found.outcomes, found.n)

@@ -24,6 +24,7 @@ def check_images(config: Any, smallest: int) -> None:
             f"canvas: got {config.canvas}, expected at least {config.image_size}, the size of the images")
     if config.canvas % config.patch_size:
         raise ValueError(f"patch_size: got {config.patch_size}, expected a divisor of the canvas, {config.canvas}")
+    check_test_canvas(config)
     if config.shift >= config.canvas:
         raise ValueError(f"shift: got {config.shift}, expected less than the canvas, {config.canvas}")
     if config.shift_all and not config.shift:
@@ -34,6 +35,24 @@ def check_images(config: Any, smallest: int) -> None:
     if unknown or len(set(config.tested)) < len(config.tested):
         raise ValueError(f"test_placements: got {config.test_placements!r}, expected different names of "
                          f"{', '.join(PLACEMENTS)}, separated by commas")
+
+
+def check_test_canvas(config: Any) -> None:
+    """A second canvas has to take the images, in whole patches, and the model has to follow.
+
+    Raises:
+        ValueError: it does not.
+    """
+    side = config.test_canvas
+    if not side:
+        return
+    if side < config.image_size or side % config.patch_size:
+        raise ValueError(f"test_canvas: got {side}, expected 0, or a multiple of the patch, {config.patch_size}, of at "
+                         f"least {config.image_size}, the size of the images")
+    if config.model != "vit" or config.encoding == "pairs" or config.data == "imagenet" or config.shift:
+        raise ValueError(f"test_canvas: got {side} with model {config.model!r}, encoding {config.encoding!r}, data "
+                         f"{config.data!r} and shift {config.shift}, expected 0; it is for a ViT that knows offsets, "
+                         "images on a canvas, and no shift")
 
 
 def check_pictures(config: Any) -> None:

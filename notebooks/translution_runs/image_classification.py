@@ -50,6 +50,8 @@ class ImageClassificationConfig(TrainedConfig):
         augment: "none", or "crop-flip" (random crops after padding, and mirroring) on the device, or for ImageNet
             "resized-crop" (a random part, and mirroring) where the pictures are read.
         canvas: side of the canvas in pixels.
+        test_canvas: side of the canvas of the test images, which a ViT reads resized, with its tables by offset; 0 is
+            `canvas`.
         patch_size: side of a patch in pixels; divides the canvas.
         train_placement: "static" (centred) or "dynamic" (anywhere, new in each epoch), or "aligned" (whole patches from
             the centre), "near" (up to half a patch from it), "moving" (a frame of a flight).
@@ -102,6 +104,7 @@ class ImageClassificationConfig(TrainedConfig):
     digit_size: Count = 0
     augment: Literal["none", "crop-flip", "resized-crop"] = "none"
     canvas: Positive = 24
+    test_canvas: Count = 0
     patch_size: Positive = 6
     train_placement: Literal["static", "dynamic", "aligned", "near", "moving"] = "static"
     test_placements: str = "static,dynamic"

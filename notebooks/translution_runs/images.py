@@ -1,12 +1,13 @@
 """What the runner needs to know of images: how they are read, counted and tested."""
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from translution_lib.models import ViT
 from translution_runs.batches import Batch
 from translution_runs.building import Model
 from translution_runs.data import ImageSet, digits, load
@@ -82,6 +83,9 @@ def sums(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 def measure(config: ImageClassificationConfig, model: torch.nn.Module, images: Images) -> dict[str, Any]:
     """What a record says of the test images in each placement, and where configured under shifts."""
+    if config.test_canvas:
+        model = cast(ViT, model).resized(config.test_canvas)
+        config = config.model_copy(update={"canvas": config.test_canvas})
     shifts = evaluate_shifts(config, model, images) if config.shift and isinstance(images, ImageSet) else {}
     return {"evaluations": {**evaluate(config, model, images), **shifts}}
 

@@ -10,7 +10,7 @@ from torch import nn
 from translution_runs import ImageClassificationConfig, Run, images, read_record
 from translution_runs.batches import EpochBatches, in_order
 from translution_runs.data import ImageSet, digits, place
-from translution_runs.evaluation import TEST_SEED, evaluate
+from translution_runs.evaluation import TEST_SEED, evaluate, outcomes_by_place
 from translution_runs.kinds import IMAGES, TEXTS
 from translution_runs.seeds import derive, generator
 from translution_runs.signals import Interrupted
@@ -344,6 +344,29 @@ def test_the_steps_need_a_model(tmp_path):
 def test_an_image_set_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         numbered(3).name = "other"
+
+
+def test_tests_on_a_smaller_canvas_are_those_of_a_network_that_was_built_for_it(tmp_path):
+    rotary = {"mixer": "rotary", "outcomes": True}  # no parameter belongs to an offset
+    wide, small = (config(tmp_path, **rotary, canvas=side) for side in (32, 16))
+    model = images.build(wide, {})
+    same = images.build(small, {})
+    same.load_state_dict(model.state_dict())
+    test = digits("test").first(40)
+    found = images.measure(config(tmp_path, **rotary, canvas=32, test_canvas=16), model, test)
+    assert found == images.measure(small, same, test) != images.measure(wide, model, test)
+
+
+def test_a_record_says_where_the_images_lay_on_the_canvas_of_the_test(tmp_path):
+    run = begun(tmp_path, canvas=32, test_canvas=16, epochs=1, outcomes=True)
+    run.train()
+    run.evaluate()
+    record = run.finish()
+    corner, right = outcomes_by_place(record, "dynamic")
+    assert int(corner.max()) == 16 - 8 and len(right) == 40
+    assert record.evaluations["dynamic"].correct == int(right.sum())
+    del record.parameters["test_canvas"]  # as in records of before
+    assert int(outcomes_by_place(record, "dynamic")[0].max()) == 32 - 8
 
 
 def test_a_run_that_chooses_a_rate_never_reads_the_test_images(tmp_path, monkeypatch):
