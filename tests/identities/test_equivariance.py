@@ -261,6 +261,34 @@ def test_one_token_less_of_margin_breaks_a_window():
     assert shift_error(layer, x, (7, 7), (2, 0)) > 1e-4        # margin 1
 
 
+@given(n=st.integers(2, 4), dim=st.integers(1, 3), seed=st.integers(0, 10**6), data=st.data())
+def test_sharing_over_orbits_is_necessary_but_for_what_no_output_shows(n, dim, seed, data):
+    """Matrices for each pair, under the cyclic move: what is not shared shows, but for what no output can show."""
+    place = torch.arange(n)
+    score, value = (random(n, dim, dim, seed=seed + k)[(place[:, None] - place) % n] for k in (0, 1))
+    f = random(64, n, dim, seed=seed + 2)
+
+    def layer(f, score, value):
+        a = torch.einsum("bic,ijcd,bjd->bij", f, score, f)
+        return torch.einsum("bij,bjc,ijce->bie", a.softmax(-1), f, value)
+
+    def broken(score, value):
+        return (layer(f.roll(1, 1), score, value) - layer(f, score, value).roll(1, 1)).abs().max()
+
+    own = random(n, dim, dim, seed=seed + 3)
+    score[place, place] += own - own.mT  # antisymmetric: never seen
+    assert broken(score, value) < EXACT
+    i, j = data.draw(st.tuples(*[st.integers(0, n - 1)] * 2))
+    c, d = data.draw(st.tuples(*[st.integers(0, dim - 1)] * 2))
+    for chosen in (score, value):
+        before = chosen.clone()
+        chosen[i, j, c, d] += 1.0  # on the diagonal this has a symmetric part, too
+        assert broken(score, value) > 1e-8
+        chosen.copy_(before)
+    score[i, j] += 1.0
+    assert broken(score, torch.zeros_like(value)) == 0.0
+
+
 def turns(delta):
     """The offsets that an offset becomes by quarter turns."""
     y, x = delta
