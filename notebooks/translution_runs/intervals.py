@@ -1,10 +1,11 @@
-"""How sure a measured proportion is, and a measured mean."""
+"""How sure a measured proportion is, and a measured mean.
+
+SciPy's functions are imported where they are called: a run needs neither, and would wait for them.
+"""
 
 from collections.abc import Sequence
 from math import sqrt
 from statistics import NormalDist, mean, stdev
-
-from scipy.special import stdtr, stdtrit
 
 
 def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -49,12 +50,14 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
     return centre, error, (centre - margin, centre + margin)
 
 
-def student_cdf(t: float, degrees: int) -> float:
-    """Return P(T ≤ t) of Student's law with ν degrees of freedom."""
+def student_cdf(t: float, degrees: float) -> float:
+    """Return P(T ≤ t) of Student's law with ν degrees of freedom, which Welch's formula need not make whole."""
+    from scipy.special import stdtr
+
     return float(stdtr(degrees, t))
 
 
-def student_quantile(p: float, degrees: int) -> float:
+def student_quantile(p: float, degrees: float) -> float:
     """Return the t with P(T ≤ t) = p ≥ ½.
 
     Raises:
@@ -62,6 +65,8 @@ def student_quantile(p: float, degrees: int) -> float:
 
     Label: eq-ledger-three.
     """
+    from scipy.special import stdtrit
+
     if not 0.5 <= p < 1:
         raise ValueError(f"p must be at least 0.5 and below 1, got {p!r}")
     if degrees < 1:

@@ -22,7 +22,8 @@ from statistics import fmean, mean, stdev
 from typing import Any, TypeVar
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
+
+from translution_runs.intervals import student_cdf, student_quantile
 
 LEVEL = 0.05
 """A claim is decided if its p, corrected for the claims of its page, lies below this."""
@@ -227,13 +228,13 @@ class Effect:
             return 1.0
         if self.error == 0:
             return float(self.mean == bound)
-        return float(2 * stdtr(self.degrees, -abs(self.mean - bound) / self.error))
+        return 2 * student_cdf(-abs(self.mean - bound) / self.error, self.degrees)
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
         """Where the true number lies with probability 1 − level; not corrected for other claims."""
         if self.error == inf:
             return -inf, inf
-        margin = float(stdtrit(self.degrees, 1 - level / 2)) * self.error
+        margin = student_quantile(1 - level / 2, self.degrees) * self.error
         return self.mean - margin, self.mean + margin
 
     def __str__(self) -> str:

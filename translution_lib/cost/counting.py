@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from translution_lib.cost.on_meta import OnMeta
 from translution_lib.models import GPT, GPTConfig, ViT, ViTConfig
@@ -74,6 +73,8 @@ def count_macs(model: nn.Module, inputs: Tensor | None = None) -> int:
     """
     if inputs is None and not isinstance(model, (ViT, GPT)):
         raise ValueError(f"inputs must be given for a module that is neither a ViT nor a GPT: {type(model).__name__}")
+    from torch.utils.flop_counter import FlopCounterMode  # brings Triton, for which `import translution_lib` would wait
+
     given = sample_of(config_of(model), next(model.parameters())) if inputs is None else inputs
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
