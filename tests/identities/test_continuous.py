@@ -204,6 +204,34 @@ def test_a_mixture_has_the_mixed_matrices(z):
         assert_close(y[:, i], (alpha[..., None] * torch.stack(v, 2)).sum(2).flatten(1))
 
 
+@pytest.mark.identity("eq-continuous-bias")
+@given(SIZES, SIZES, SIZES, SEEDS)
+def test_a_bias_is_a_mixture_of_numbers_in_front_of_one_value(n, k, c, seed):
+    """A constant channel carries the numbers b_u through query and key, and one matrix serves all values."""
+    torch.manual_seed(seed)
+    x, p, w, b = (torch.randn(*size, dtype=F64) for size in ((1, n, c), (1, n, 2), (c, c), (k,)))
+    phi = gaussians(differences(p), torch.randn(k, 2, dtype=F64), 0.8)                      # 1 n n k
+    marked, functions = torch.cat([x, torch.ones_like(x[..., :1])], -1), F.pad(phi, (0, 1), value=1.0)
+    query, key, value = torch.zeros(3, k + 1, c + 1, c + 1, dtype=F64)
+    query[-1, -1, 0] = math.sqrt(c + 1)
+    key[:-1, -1, 0] = b
+    value[-1, :c, :c] = w
+    y = mixture_translution(marked, functions, query, key, value)
+    for i in range(n):
+        a = torch.stack([sum(phi[0, i, j, u] * b[u] for u in range(k)) for j in range(n)])
+        assert_close(y[0, i, :c], sum(weight * f @ w for weight, f in zip(a.softmax(0), x[0], strict=True)))
+
+
+@pytest.mark.identity("eq-continuous-product")
+@given(SIZES, st.floats(0.3, 2), SEEDS)
+def test_the_product_of_two_bells_is_a_bell_in_the_middle(m, width, seed):
+    torch.manual_seed(seed)
+    delta, centres = 2 * torch.randn(20, m, dtype=F64), torch.randn(2, m, dtype=F64)
+    middle = gaussians(delta, centres.mean(0, keepdim=True), width / math.sqrt(2))[:, 0]
+    height = math.exp(-(centres[0] - centres[1]).square().sum() / (4 * width**2))
+    assert_close(gaussians(delta, centres, width).prod(-1), height * middle)
+
+
 @pytest.mark.identity("eq-continuous-lean")
 @given(mixtures(), st.integers(1, 4))
 def test_the_lean_form_never_builds_a_matrix_per_pair(z, rows):
