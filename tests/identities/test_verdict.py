@@ -42,8 +42,8 @@ def test_the_page_has_at_most_1500_words(prose):
         "Two", "words", "link", "and", "errata", "1"]  # fmt: skip
 
 
-def test_the_answer_has_ten_sentences_and_each_has_a_link(prose):
-    sentences = re.findall(r"^\d+\. (.+)$", section(prose, "The answer in ten sentences"), flags=re.MULTILINE)
+def test_the_theory_has_ten_sentences_and_each_has_a_link(prose):
+    sentences = re.findall(r"^\d+\. (.+)$", section(prose, "The theory in ten sentences"), flags=re.MULTILINE)
     assert len(sentences) == 10
     for sentence in sentences:
         assert TARGET.search(sentence), sentence
@@ -91,6 +91,25 @@ def test_the_five_tables_hold_the_picked_rows_of_all_sources_and_link_them(cells
     checked = {name for name in picked if known[name].check}
     decided = "".join(shown[:2])
     assert checked and all(f'href="ledger.html#{name}"' in decided for name in checked)
+
+
+ANSWERS = {"decided for", "decided against", "open", "not run", "depends on the reading"}
+
+
+def test_every_table_answers_in_one_vocabulary(cells):
+    """The five tables of claims, and the table of choices, whose answers are about a lead."""
+    outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
+    shown = ["".join(data.get("text/html", "")) for data in outputs]
+    claims = [text for text in shown if "<th scope=\"col\">evidence</th>" in text]
+    said = {word for text in claims for word in re.findall(r"</th><td[^>]*>([^<]*)</td><td", text)}
+    assert len(claims) == 5 and "open" in said and said <= ANSWERS, said
+    (choices,) = [text for text in shown if "<th scope=\"col\">sure?</th>" in text]
+    lines = [re.findall(r"<td>(.*?)</td>", line) for line in re.findall(r"<tr>(<td>.*?)</tr>", choices)]
+    assert len(lines) > 8
+    for line in lines:
+        assert len(line) == 6 and re.match(r"(decided|open|not asked), \d", line[4]), line
+        assert re.search(r"\((decided|open|not asked)\b", line[5]), line
+        assert re.search(r"[+−]\d+\.\d+ \[[+−]\d+\.\d+, [+−]\d+\.\d+\]", line[3]) and "parameters" in line[2], line
 
 
 def test_no_number_of_a_run_is_typed(prose):

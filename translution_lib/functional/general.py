@@ -39,7 +39,7 @@ def gaussians(delta: Float[Tensor, "... m"], centres: Float[Tensor, "k m"],
     Raises:
         ValueError: offsets and centres of different dimensions, or a width that is not positive.
 
-    Label: eq-continuous-bells, thm-continuous-limits.
+    Label: eq-continuous-bells, eq-continuous-product, thm-continuous-limits.
     """
     if centres.ndim != 2 or delta.shape[-1] != centres.shape[1]:
         raise ValueError(f"centres must have the shape (k, {delta.shape[-1]}), got {tuple(centres.shape)}")
@@ -98,7 +98,7 @@ def general_translution(x: Float[Tensor, "b n c"], positions: Float[Tensor, "b n
     Raises:
         ValueError: shapes that do not fit, an unknown weighting, a query without a key.
 
-    Label: eq-translution-general, eq-continuous-definition, thm-continuous-equivariance.
+    Label: eq-translution-general, eq-continuous-definition, eq-continuous-bias, thm-continuous-equivariance.
     """
     check_tokens(x)
     delta = differences(_placed(x, positions))
