@@ -50,14 +50,14 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
     return centre, error, (centre - margin, centre + margin)
 
 
-def student_cdf(t: float, degrees: float) -> float:
+def student_cdf(t: float, degrees: int | float) -> float:
     """Return P(T ≤ t) of Student's law with ν degrees of freedom, which Welch's formula need not make whole."""
     from scipy.special import stdtr
 
     return float(stdtr(degrees, t))
 
 
-def student_quantile(p: float, degrees: float) -> float:
+def student_quantile(p: float, degrees: int | float) -> float:
     """Return the t with P(T ≤ t) = p ≥ ½.
 
     Raises:
