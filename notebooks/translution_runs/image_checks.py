@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from translution_runs.building import VIT
 from translution_runs.data import PLACEMENTS
 
 WHOLE = "static"  # a picture that is as large as the canvas has one place
@@ -49,7 +50,7 @@ def check_test_canvas(config: Any) -> None:
     if side < config.image_size or side % config.patch_size:
         raise ValueError(f"test_canvas: got {side}, expected 0, or a multiple of the patch, {config.patch_size}, of at "
                          f"least {config.image_size}, the size of the images")
-    if config.model != "vit" or config.encoding == "pairs" or config.data == "imagenet" or config.shift:
+    if config.model != VIT or config.encoding == "pairs" or config.data == "imagenet" or config.shift:
         raise ValueError(f"test_canvas: got {side} with model {config.model!r}, encoding {config.encoding!r}, data "
                          f"{config.data!r} and shift {config.shift}, expected 0; it is for a ViT that knows offsets, "
                          "images on a canvas, and no shift")
