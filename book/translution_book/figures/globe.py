@@ -65,7 +65,8 @@ def globe(
         >>> figures.globe(alt="A vector carried around a triangle with three right angles turns by 90 degrees."
         ...               )  # doctest: +ELLIPSIS
         figure: A vector carried around a triangle with three right angles turns by 90 degrees. Octant triangle: ...
-        >>> half = figures.globe({"circle": 45}, alt="Transport along a circle of latitude.", step=30)
+        >>> corners = {"A": (60, 0), "B": (120, 20), "C": (90, 70)}
+        >>> half = figures.globe({"triangle": corners}, alt="Transport along a triangle.", step=30)
     """
     alt, loops = checked_alt(alt), _LOOPS if loops is None else loops
     table = {name: _loop(name, given) for name, given in loops.items()}

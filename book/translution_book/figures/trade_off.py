@@ -170,9 +170,8 @@ def _data(runs: Sequence[Run], chosen: _Chosen, families: Sequence[str]) -> dict
     looks = [[palette[k], _SHAPES[k % len(_SHAPES)]] for k in range(len(families))]
     lines = []
     for run in runs:
-        unit = chosen.upward[run.task]
-        reached = {chosen.number(2, test): f"{unit} {value:.4g}" for test, value in run.tested.items()}
-        paid = [f"{name} {in_few_digits(value)}" for name, value in zip(chosen.values[3], run.across, strict=True)]
+        reached = {chosen.number(2, test): f"{value:.4g}" for test, value in run.tested.items()}
+        paid = [in_few_digits(value) for value in run.across]
         lines.append({"name": run.name, "family": families.index(run.family), "tested": reached, "across": paid})
     return {"box": _BOX, "size": _SIZE, "grey": palette.grey, "looks": looks, "runs": lines}
 
@@ -180,7 +179,8 @@ def _data(runs: Sequence[Run], chosen: _Chosen, families: Sequence[str]) -> dict
 def _told(data: Mapping[str, Any], view: Mapping[str, Any], key: str, k: int) -> str:
     """The run that is pointed at in words: the script's `told`."""
     run, (*_, test, cost) = data["runs"][view["runs"][k]], map(int, key.split("/"))
-    return f"{run['name']}: {run['tested'][test]}, {run['across'][cost]}"
+    paid, reached = view["names"]
+    return f"{run['name']}: {reached} {run['tested'][test]}, {paid} {run['across'][cost]}"
 
 
 def _drawn(data: Mapping[str, Any], view: Mapping[str, Any]) -> str:

@@ -39,7 +39,8 @@ function figure({one, all, data}) {
   const point = number => {
     const view = current(), run = data.runs[view.runs[number]];
     const [, , tested, across] = choices.map(choice => choice.value);
-    const text = `${run.name}: ${run.tested[tested]}, ${run.across[across]}`, [cx, cy] = view.at[number];
+    const [paid, reached] = view.names, [cx, cy] = view.at[number];
+    const text = `${run.name}: ${reached} ${run.tested[tested]}, ${paid} ${run.across[across]}`;
     slider.value = number;
     said.value = text;
     slider.setAttribute("aria-valuetext", text);
