@@ -61,6 +61,11 @@ def transport(x: Float[Tensor, "*#b n"], y: Float[Tensor, "*#b n"], u: Float[Ten
     check_points(x=x, y=y)
     check_not_antipodal(x, y)
     check_tangent("u", x, u)
+    return _carry(x, y, u)
+
+
+def _carry(x: Tensor, y: Tensor, u: Tensor) -> Tensor:
+    """`transport` of what has been checked."""
     both = x + y
     return u - 2 * (u * y).sum(-1, keepdim=True) / (both * both).sum(-1, keepdim=True) * both
 
@@ -71,9 +76,12 @@ def carried(points: Float[Tensor, "k *b n"], u: Float[Tensor, "*b n"]) -> Float[
     Raises:
         ValueError: as :func:`transport`, for any of the steps.
     """
+    check_points(points=points)
+    check_not_antipodal(points[:-1], points[1:])
+    check_tangent("u", points[0], u)
     vectors = [u]
     for x, y in zip(points[:-1], points[1:], strict=True):
-        v = transport(x, y, vectors[-1])
+        v = _carry(x, y, vectors[-1])
         vectors.append(v - (v * y).sum(-1, keepdim=True) * y)  # rounding stays in the tangent plane
     return torch.stack(vectors)
 
