@@ -21,11 +21,10 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 JOBS ?= 2
 # Tests that start, kill and await other processes leave a core idle for a quarter of their time.
 MORE_JOBS = $(shell expr $(JOBS) + 1)
-# Annotations of shapes are enforced: the library's in its unit tests, elsewhere those of the runs and the book; at night all.
+# Annotations of shapes are enforced: the library's where its own tests run, elsewhere those of the runs and the book.
 SHAPES := --jaxtyping-packages=translution_lib,translution_runs,translution_book,beartype.beartype
 SHAPES_OUTSIDE := --jaxtyping-packages=translution_runs,translution_book,beartype.beartype
-LIBRARY_TESTS := tests/unit
-THEOREMS_AND_COSTS := tests/identities tests/cost
+LIBRARY_TESTS := tests/unit tests/identities tests/cost
 OTHER_TESTS = $(filter-out $(LIBRARY_TESTS) tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 # A compiler cannot trace what checks the shapes of each call.
 PLAIN := tests/unit/test_one_graph.py
@@ -84,8 +83,8 @@ quick: $(STAMP)
 	$(BIN)/pytest tests/unit tests/identities -n $(JOBS) -m "not slow and not nightly" -q
 
 nightly: $(STAMP)
-	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -m "" $(LIBRARY_TESTS) $(THEOREMS_AND_COSTS) tests/fuzz -n $(JOBS) $(SHAPES) $(PLAIN:%=--ignore=%)
-	$(BIN)/pytest -m nightly $(PLAIN) $(filter-out $(THEOREMS_AND_COSTS),$(OTHER_TESTS)) -n $(MORE_JOBS) $(SPREAD)
+	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -m "" $(LIBRARY_TESTS) tests/fuzz -n $(JOBS) $(PLAIN:%=--ignore=%)
+	$(BIN)/pytest -m nightly $(PLAIN) $(OTHER_TESTS) -n $(MORE_JOBS) $(SPREAD)
 	$(BIN)/translution repeat
 
 # The build and the linters use one core each.

@@ -178,7 +178,7 @@ def test_a_damaged_folder_is_refused_or_brings_the_same(rehearsed, tmp_path):
     bring_home(rehearsed, whole)
     expected = {path.relative_to(whole): path.read_bytes() for path in whole.rglob("*") if path.is_file()}
     rng, refused = random.Random(0), 0
-    for trial in range(6):
+    for trial in range(12):
         folder, results = tmp_path / f"in-{trial}", tmp_path / f"out-{trial}"
         shutil.copytree(rehearsed, folder)
         path = rng.choice([path for path in sorted(folder.iterdir()) if path.name != LOG])
@@ -191,7 +191,7 @@ def test_a_damaged_folder_is_refused_or_brings_the_same(rehearsed, tmp_path):
             continue
         for path in (path for path in results.rglob("*") if path.is_file()):  # a file may have been cut after a line
             assert set(path.read_bytes().split(b"\n")) <= set(expected[path.relative_to(results)].split(b"\n"))
-    assert refused >= 3
+    assert refused > 6
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:
