@@ -5,7 +5,8 @@ from collections import Counter
 import pytest
 from pages import asserts, by_name, chapters, checked, claims, equations, identity_marks, labels, pages
 
-CITES = {f"book/experiments/{name}" for name in ("verdict", "paper_size", "moving_digits")}  # they derive nothing
+# they derive nothing
+CITES = {f"book/experiments/{name}" for name in ("verdict", "paper_size", "moving_digits", "photographs")}
 each_page = pytest.mark.parametrize("page", pages(), ids=by_name)
 
 
