@@ -6,6 +6,7 @@ Chapter "From laptop to cluster".
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -64,7 +65,8 @@ class Configuration(BaseModel):
         return self.model_dump(exclude=set(self.PLACES))
 
     @classmethod
-    def defaults(cls) -> dict[str, Any]:
+    @cache
+    def defaults(cls) -> Mapping[str, Any]:
         """Every parameter at its default."""
         return cls.model_construct().model_dump()
 

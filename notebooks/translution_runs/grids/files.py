@@ -1,6 +1,7 @@
 """Grid files: the runs behind one table or figure of a paper, in YAML. The form is described in notebooks/grids."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -176,13 +177,22 @@ def read_yaml(path: Path, what: str) -> Any:
         ValueError: no YAML; the message names the file.
     """
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader)  # noqa: S506, a safe one
+        return parsed(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise
     except RecursionError:
         raise ValueError(f"{path.name}: not a {what}; it is nested too deeply") from None
     except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:   # what makes dates and numbers raises all
         raise ValueError(f"{path.name}: not a {what}; it cannot be read as YAML ({error})") from error
+
+
+@lru_cache(maxsize=256)
+def parsed(text: str) -> Any:
+    """What YAML says, parsed once: the profiles of a grid and the grids that are like it ask again. No one changes it.
+
+    libyaml is faster, and ends the process where a file is nested too deeply.
+    """
+    return yaml.load(text, Loader)  # noqa: S506, a safe one
 
 
 def raw(path: Path) -> Parameters:
