@@ -11,7 +11,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := book
-.PHONY: book pdf test quick nightly lab lint bytecode unit notebooks looked built execute experiment clean
+.PHONY: book pdf test quick nightly lab lint unit notebooks looked built execute experiment clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -33,10 +33,6 @@ CHAPTER_NOTEBOOKS = $(shell find book -name '*.ipynb' -not -path '*/.ipynb_check
 
 # One thread a process: the same numbers everywhere, and no fight between parallel tests.
 export OMP_NUM_THREADS := 1
-# While jaxtyping runs a module whose shapes it checks, all that this module imports has its bytecode under jaxtyping's name:
-# with that on disk the library would be checked, or not, as the phase before left it. So nothing writes bytecode while it runs;
-# plain bytecode, which the checks do not read, is written once for the hundreds of processes that the tests start.
-export PYTHONDONTWRITEBYTECODE := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport MPLBACKEND PYTHONPATH
 
@@ -60,16 +56,12 @@ lint: $(STAMP)
 	$(BIN)/python book/tools/letters.py
 	$(BIN)/python book/tools/lengths.py
 
-bytecode: $(STAMP)
-	$(BIN)/python -m compileall -q translution_lib notebooks/translution_runs book/translution_book
-
-unit: bytecode
-	find translution_lib notebooks book tests -name '*.opt-jaxtyping*.pyc' -delete
+unit: $(STAMP)
 	$(BIN)/pytest $(LIBRARY_TESTS) translution_lib --doctest-modules -n $(JOBS) $(SPREAD) $(SHAPES) $(PLAIN:%=--ignore=%)
 	$(BIN)/pytest $(PLAIN) $(OTHER_TESTS) notebooks/translution_runs book/translution_book --doctest-modules \
 	  -n $(MORE_JOBS) $(SPREAD) $(SHAPES_OUTSIDE) --ignore=tests/book/built
 
-notebooks: bytecode
+notebooks: $(STAMP)
 	$(BIN)/pytest --nbval --nbval-current-env --nbval-cell-timeout=600 --nbval-sanitize-with=tests/book/nbval_sanitize.cfg \
 	  -n $(JOBS) --dist loadscope -p no:cacheprovider $(CHAPTER_NOTEBOOKS)
 

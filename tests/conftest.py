@@ -3,6 +3,9 @@
 import os
 import random
 import signal
+import sys
+from importlib.util import cache_from_source
+from pathlib import Path
 
 os.environ.setdefault("MPLBACKEND", "agg")
 os.environ.setdefault("OMP_NUM_THREADS", "1")   # of child processes too: sums in one order, to the last bit
@@ -15,6 +18,22 @@ os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else 
 import jaxtyping
 import pytest
 from hypothesis import HealthCheck, settings
+from jaxtyping import _import_hook
+
+CHECKED = {name for finder in sys.meta_path for name in getattr(finder, "modules", ())}   # by --jaxtyping-packages
+renamed = _import_hook._optimized_cache_from_source
+
+
+def bytecode(typechecker, /, path):
+    """Where a module's bytecode lies: under jaxtyping's name if its shapes are checked, and else under its own.
+
+    jaxtyping renames that of all that a checked module imports: each worker would compile what is installed again, and
+    the library would be checked, or not, as it was when its bytecode was written.
+    """
+    return renamed(typechecker, path) if CHECKED & set(Path(path).parts) else cache_from_source(path)
+
+
+_import_hook._optimized_cache_from_source = bytecode
 
 settings.register_profile(
     "book",
