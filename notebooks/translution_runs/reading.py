@@ -63,7 +63,7 @@ def find(folder: str | Path, name: str) -> Place | None:
     A damaged line without a name may be that of any run that is not found otherwise.
     """
     own = loose(Path(folder) / f"{name}.json")  # before the lines: gathering writes these before it removes that
-    return own or lines_of(folder).get(name) or lines_of(folder).get("")
+    return own or (lines := lines_of(folder)).get(name) or lines.get("")
 
 
 def places(folder: str | Path) -> list[Place]:

@@ -150,13 +150,7 @@ def saved_bytes(model: Config | nn.Module, batch: int = 1, dtype: torch.dtype = 
     if form not in FORMS:
         raise ValueError(f"form must be one of {FORMS}, got {form!r}")
 
-    def kept(name: str) -> int:
-        mixer = model_without_numbers(one_layer(config, name), "float32").to(dtype).blocks[0].mixer
-        with backend("definition" if form == "gather" else "torch", keep=False):
-            return count_saved_bytes(mixer, torch.empty(batch, config.tokens, config.dim, dtype=dtype, device="meta"))
-
-    found = {name: kept(name) for name in dict.fromkeys(config.mixer)}
-    return sum(found[name] for name in config.mixer)
+    return sum(once(kept_by_mixer, one_layer(config, name), batch, dtype, form) for name in config.mixer)
 
 
 @dataclass(frozen=True)
@@ -214,6 +208,13 @@ def once(count: Callable[..., Any], config: Config, *settings) -> Any:
         with backend("torch", keep=False):
             _COUNTED[key] = count(config, *settings), makers
     return _COUNTED[key][0]
+
+
+def kept_by_mixer(config: Config, batch: int, dtype: torch.dtype, form: str) -> int:
+    """Return the bytes that the mixer of a model of one layer keeps for backward besides its parameters."""
+    mixer = model_without_numbers(config, "float32").to(dtype).blocks[0].mixer
+    with backend("definition" if form == "gather" else "torch", keep=False):
+        return count_saved_bytes(mixer, torch.empty(batch, config.tokens, config.dim, dtype=dtype, device="meta"))
 
 
 def parts_of(config: Config, batch: int, dtype: str, autocast: bool,
