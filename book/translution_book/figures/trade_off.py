@@ -168,19 +168,20 @@ def _first(views: Mapping[str, Any], chosen: _Chosen, start: Sequence[str]) -> s
 def _data(runs: Sequence[Run], chosen: _Chosen, families: Sequence[str]) -> dict[str, Any]:
     """What the script needs, without the views."""
     looks = [[palette[k], _SHAPES[k % len(_SHAPES)]] for k in range(len(families))]
-    lines = []
+    lines: list[dict[str, Any]] = []
+    costs: dict[tuple[str, ...], int] = {}  # runs of one network cost the same: each text once
     for run in runs:
         reached = {chosen.number(2, test): f"{value:.4g}" for test, value in run.tested.items()}
-        paid = [in_few_digits(value) for value in run.across]
+        paid = costs.setdefault(tuple(in_few_digits(value) for value in run.across), len(costs))
         lines.append({"name": run.name, "family": families.index(run.family), "tested": reached, "across": paid})
-    return {"box": _BOX, "size": _SIZE, "grey": palette.grey, "looks": looks, "runs": lines}
+    return {"box": _BOX, "size": _SIZE, "grey": palette.grey, "looks": looks, "runs": lines, "costs": list(costs)}
 
 
 def _told(data: Mapping[str, Any], view: Mapping[str, Any], key: str, k: int) -> str:
     """The run that is pointed at in words: the script's `told`."""
     run, (*_, test, cost) = data["runs"][view["runs"][k]], map(int, key.split("/"))
     paid, reached = view["names"]
-    return f"{run['name']}: {reached} {run['tested'][test]}, {paid} {run['across'][cost]}"
+    return f"{run['name']}: {reached} {run['tested'][test]}, {paid} {data['costs'][run['across']][cost]}"
 
 
 def _drawn(data: Mapping[str, Any], view: Mapping[str, Any]) -> str:

@@ -40,7 +40,7 @@ function figure({one, all, data}) {
     const view = current(), run = data.runs[view.runs[number]];
     const [, , tested, across] = choices.map(choice => choice.value);
     const [paid, reached] = view.names, [cx, cy] = view.at[number];
-    const text = `${run.name}: ${reached} ${run.tested[tested]}, ${paid} ${run.across[across]}`;
+    const text = `${run.name}: ${reached} ${run.tested[tested]}, ${paid} ${data.costs[run.across][across]}`;
     slider.value = number;
     said.value = text;
     slider.setAttribute("aria-valuetext", text);
