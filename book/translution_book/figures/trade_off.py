@@ -168,20 +168,20 @@ def _first(views: Mapping[str, Any], chosen: _Chosen, start: Sequence[str]) -> s
 def _data(runs: Sequence[Run], chosen: _Chosen, families: Sequence[str]) -> dict[str, Any]:
     """What the script needs, without the views."""
     looks = [[palette[k], _SHAPES[k % len(_SHAPES)]] for k in range(len(families))]
-    lines: list[dict[str, Any]] = []
+    lines: list[tuple[str, int, dict[int, str], int]] = []  # name, family, by test what was reached, cost
     costs: dict[tuple[str, ...], int] = {}  # runs of one network cost the same: each text once
     for run in runs:
         reached = {chosen.number(2, test): f"{value:.4g}" for test, value in run.tested.items()}
         paid = costs.setdefault(tuple(in_few_digits(value) for value in run.across), len(costs))
-        lines.append({"name": run.name, "family": families.index(run.family), "tested": reached, "across": paid})
+        lines.append((run.name, families.index(run.family), reached, paid))
     return {"box": _BOX, "size": _SIZE, "grey": palette.grey, "looks": looks, "runs": lines, "costs": list(costs)}
 
 
 def _told(data: Mapping[str, Any], view: Mapping[str, Any], key: str, k: int) -> str:
     """The run that is pointed at in words: the script's `told`."""
-    run, (*_, test, cost) = data["runs"][view["runs"][k]], map(int, key.split("/"))
+    (name, _, tested, across), (*_, test, cost) = data["runs"][view["runs"][k]], map(int, key.split("/"))
     paid, reached = view["names"]
-    return f"{run['name']}: {reached} {run['tested'][test]}, {paid} {data['costs'][run['across']][cost]}"
+    return f"{name}: {reached} {tested[test]}, {paid} {data['costs'][across][cost]}"
 
 
 def _drawn(data: Mapping[str, Any], view: Mapping[str, Any]) -> str:
@@ -207,14 +207,14 @@ def _word(x: float | int, y: float | int, anchor: str, text: str) -> str:
 
 
 def _mark(data: Mapping[str, Any], i: int, at: Sequence[float | int]) -> str:
-    colour, shape = data["looks"][data["runs"][i]["family"]]
+    colour, shape = data["looks"][data["runs"][i][1]]
     return (f'<path d="{shape}" transform="translate({at[0]} {at[1]})" fill="{colour}" fill-opacity=".75" '
             'stroke="currentColor" stroke-width=".5"></path>')
 
 
 def _legend(data: Mapping[str, Any], view: Mapping[str, Any], families: Sequence[str]) -> str:
     """Colour and shape of every family; those without a run in the view are pale."""
-    seen = {data["runs"][i]["family"] for i in view["runs"]}
+    seen = {data["runs"][i][1] for i in view["runs"]}
     items = "".join(
         f'<span class="tl-key" style="white-space:nowrap;opacity:{1 if k in seen else 0.7}"><svg aria-hidden="true" '
         f'viewBox="-6 -6 12 12" style="width:.9em;height:.9em;vertical-align:-.1em"><path d="{shape}" fill="{colour}" '

@@ -31,16 +31,16 @@ function figure({one, all, data}) {
       write(left + width / 2, bottom + 32, "middle", view.names[0]) + write(4, top - 12, "start", view.names[1]);
   };
   const dot = (run, [x, y]) => {
-    const [colour, shape] = data.looks[data.runs[run].family];
+    const [colour, shape] = data.looks[data.runs[run][1]];
     return `<path d="${shape}" transform="translate(${x} ${y})" fill="${colour}" fill-opacity=".75" ` +
       'stroke="currentColor" stroke-width=".5"></path>';
   };
 
   const point = number => {
-    const view = current(), run = data.runs[view.runs[number]];
+    const view = current(), [name, , results, cost] = data.runs[view.runs[number]];
     const [, , tested, across] = choices.map(choice => choice.value);
     const [paid, reached] = view.names, [cx, cy] = view.at[number];
-    const text = `${run.name}: ${reached} ${run.tested[tested]}, ${paid} ${data.costs[run.across][across]}`;
+    const text = `${name}: ${reached} ${results[tested]}, ${paid} ${data.costs[cost][across]}`;
     slider.value = number;
     said.value = text;
     slider.setAttribute("aria-valuetext", text);
@@ -49,7 +49,7 @@ function figure({one, all, data}) {
   };
   const go = () => {
     fit();
-    const view = current(), shown = new Set(view.runs.map(run => data.runs[run].family));
+    const view = current(), shown = new Set(view.runs.map(run => data.runs[run][1]));
     one(".tl-frame").innerHTML = frame(view);
     one(".tl-marks").innerHTML = view.runs.map((run, k) => dot(run, view.at[k])).join("");
     all(".tl-key").forEach((key, family) => { key.style.opacity = shown.has(family) ? 1 : 0.7; });
