@@ -74,7 +74,8 @@ SEEDS = {**dict.fromkeys((
     "riemannformer-base", "static-dynamic-seeds", "static-dynamic-eight", "static-dynamic-deep-seeds",
     "longer-encodings-eight", "preprint-eight", "preprint-eight-moving", "preprint-eight-still",
     "static-dynamic-window", "static-dynamic-clip", "wider-digits-eight", "riemannformer-paired",
-    "riemannformer-coarse-paired", "photographs", "photographs-coarse"), 8),
+    "riemannformer-coarse-paired", "photographs", "photographs-coarse",
+    "photographs-more"), 8),
     "performers-shifts-paired": 5, "static-dynamic-wide": 4}
 """Seeds of a grid's small runs, where they are not three."""
 
