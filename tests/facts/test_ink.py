@@ -1,4 +1,4 @@
-"""Boxes of ink: against a loop over pixels, and the stored ones against MNIST where it is at hand."""
+"""Boxes of ink: against a loop over pixels; stored boxes and digits against MNIST where it is at hand."""
 
 import os
 
@@ -37,9 +37,16 @@ def test_stored_boxes_lie_in_the_frame_and_agree_with_the_sides():
         ink.longest_sides("valid")
 
 
+def test_stored_digits_are_as_many_of_each_as_the_test_set_has():
+    labels = ink.mnist_labels()
+    assert labels.bincount().tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+    assert labels[:10].tolist() == [7, 2, 1, 0, 4, 1, 4, 9, 5, 9]   # the ten that every tutorial shows
+
+
 @pytest.mark.skipif(not REAL, reason="TRANSLUTION_MNIST does not name a folder with MNIST's four files")
 def test_stored_boxes_are_those_of_mnist():
-    assert torch.equal(ink.ink_boxes(mnist(REAL, "test").images), ink.mnist_boxes())
+    test = mnist(REAL, "test")
+    assert torch.equal(ink.ink_boxes(test.images), ink.mnist_boxes()) and torch.equal(test.labels, ink.mnist_labels())
     boxes = ink.ink_boxes(mnist(REAL, "train").images)
     sides = (boxes[:, 1::2] - boxes[:, ::2]).amax(1) + 1
     assert {int(s): int((sides == s).sum()) for s in sides.unique()} == ink.longest_sides("train")

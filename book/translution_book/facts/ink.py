@@ -1,8 +1,8 @@
-"""Where the ink of MNIST's images lies: a fact about the data that pages use without the data set.
+"""Where the ink of MNIST's images lies, and which digits they show: facts that pages use without the data set.
 
 MNIST scales a digit to a box of 20 pixels and centres it by mass in a frame of 28 (LeCun et al., 1998).
-`mnist_ink.json` holds the box of every test image and, for both splits, how long the longer sides of the boxes are; a
-test computes both anew where the files of MNIST are at hand.
+`mnist_ink.json` holds the box and the digit of every test image and, for both splits, how long the longer sides of the
+boxes are; a test computes all anew where the files of MNIST are at hand.
 """
 
 import json
@@ -38,8 +38,12 @@ def pack(boxes: Int64[Tensor, "n 4"]) -> str:
 
 def mnist_boxes() -> Int64[Tensor, "n 4"]:
     """The boxes of MNIST's 10,000 test images, in the order of the set."""
-    values = np.frombuffer(zlib.decompress(b64decode(_stored()["test"]["boxes"])), np.uint8)
-    return torch.from_numpy(values.astype(np.int64)).view(-1, 4)
+    return _unpacked("boxes").view(-1, 4)
+
+
+def mnist_labels() -> Int64[Tensor, "n"]:
+    """The digits that MNIST's 10,000 test images show, in the order of the set."""
+    return _unpacked("labels")
 
 
 def longest_sides(split: str) -> dict[int, int]:
@@ -57,6 +61,12 @@ def _ends(present: Tensor) -> tuple[Tensor, Tensor]:
     """First and last place of a True in every row."""
     size = present.shape[1]
     return present.int().argmax(1), size - 1 - present.flip(1).int().argmax(1)
+
+
+def _unpacked(name: str) -> Tensor:
+    """The bytes of a text of `pack`, as integers."""
+    values = np.frombuffer(zlib.decompress(b64decode(_stored()["test"][name])), np.uint8)
+    return torch.from_numpy(values.astype(np.int64))
 
 
 @cache
