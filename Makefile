@@ -75,7 +75,7 @@ quick: $(STAMP)
 	$(BIN)/pytest tests/unit tests/identities -n $(JOBS) -m "not slow and not nightly" -q
 
 nightly: $(STAMP)
-	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -m "" $(LIBRARY_TESTS) tests/fuzz -n $(JOBS) $(PLAIN:%=--ignore=%)
+	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest -m "" $(LIBRARY_TESTS) tests/fuzz -n $(JOBS) $(SHAPES) $(PLAIN:%=--ignore=%)
 	$(BIN)/pytest -m nightly $(PLAIN) $(OTHER_TESTS) -n $(MORE_JOBS) $(SPREAD)
 	$(BIN)/translution repeat
 
