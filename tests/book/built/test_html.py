@@ -38,7 +38,7 @@ SENTENCES = {
     "book/experiments/moving_digits": "Train longer before you compare. On moving digits",
     "book/experiments/preprint": "At depth 1 there is then no relative encoding",
     "book/experiments/performers": "Without positions a curve under shifts by whole tokens is flat for any weights.",
-    "book/experiments/riemannformer_cifar": "train exactly as rotations with twice the angles",
+    "book/experiments/riemannformer_cifar": "cannot tell a mirrored or turned arrangement from the original",
     "book/experiments/photographs": "Sinusoids know from the start that neighbouring places are alike.",
     "book/experiments/language": "Perplexity is the exponential of the mean loss per token.",
     "book/experiments/imagenet": "no picture is repeated or dropped",
