@@ -116,3 +116,24 @@ def test_no_number_of_a_run_is_typed(prose):
     """What depends on records is printed by cells: the prose has no per cent and no decimal but the rule's."""
     found = re.findall(r"\d+(?:\.\d+)? ?%|\d+\.\d+", re.sub(r"\$[^$]*\$", "", prose))
     assert found == []
+
+
+def test_the_answer_comes_first_and_is_short(cells):
+    """Before any other output: at most 200 words, a panel for each task, then at most six choices with their costs."""
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    answer, panels, choices = ("".join(output["data"]["text/html"]) for output in outputs[:3])
+    assert 100 < len(re.sub(r"<[^>]*>", " ", answer).split()) <= 200
+    alts = re.findall(r'aria-label="([^"]*)"', panels)
+    assert len(alts) == 6 and all("★ " in alt and "[" in alt for alt in alts)
+    lines = re.findall(r'<tr><th scope="row".*?</tr>', choices)
+    assert 5 <= len(lines) <= 6
+    for line in lines:
+        assert re.search(r"[+−]\d+\.\d+ \[[+−]\d+\.\d+, [+−]\d+\.\d+\] (points|bits) over", line), line
+        assert re.search(r"<b>(decided|open|not asked)</b>", line) and re.search(r"<td>[\d.]+×</td>", line), line
+
+
+def test_what_is_to_be_copied_is_short_and_plain(cells):
+    """The code in view: torch alone, at most 15 lines each."""
+    plain = [cell for cell in cells if cell["cell_type"] == "code" and not cell["metadata"].get("tags")]
+    shown = ["".join(cell["source"]) for cell in plain]
+    assert len(shown) == 5 and all(len(code.splitlines()) <= 15 and "translution" not in code for code in shown)
