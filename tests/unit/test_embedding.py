@@ -42,8 +42,40 @@ def test_the_model_adds_it_once_and_does_not_learn_it(pool):
     assert model.to(torch.float64).tokens(images.double()).dtype == torch.float64
 
 
+@pytest.mark.parametrize("std", [0, 0.02, 2.0])
+def test_a_learned_embedding_starts_with_its_deviation(std):
+    tables = []
+    for more in ({}, {"embedding_std": std}):
+        torch.manual_seed(3)
+        tables.append(ViT(**SMALL, mixer="absolute", **more).position)
+    assert_close(tables[1], std * tables[0])
+
+
+@pytest.mark.parametrize("embedding", ["learned", "sinusoidal"])
+@pytest.mark.parametrize("trains", [True, False])
+def test_an_embedding_trains_where_it_should(embedding, trains):
+    model = ViT(**SMALL, mixer="absolute", embedding=embedding, embedding_trains=trains)
+    before = model.position.detach().clone()
+    step = torch.optim.SGD(model.parameters(), lr=1.0)
+    model(torch.rand(2, 1, 8, 8)).square().sum().backward()
+    step.step()
+    assert torch.equal(before, model.position.detach()) != trains
+    if embedding == "sinusoidal":
+        assert torch.equal(before, ViT(**SMALL, **ADDED).position)
+    else:  # what was drawn is saved
+        other = ViT(**SMALL, mixer="absolute", embedding_trains=trains)
+        other.load_state_dict(model.state_dict())
+        assert torch.equal(other.position, model.position) and other.position.requires_grad == trains
+
+
 @pytest.mark.parametrize(("call", "word"), [
     (lambda: ViT(**SMALL, mixer="rotary", embedding="sinusoidal"), "embedding"),
+    (lambda: ViT(**SMALL, mixer="rotary", embedding_std=0.02), "embedding_std"),
+    (lambda: ViT(**SMALL, **ADDED, embedding_std=0.02), "embedding_std"),
+    (lambda: ViT(**SMALL, mixer="absolute", embedding_std=-1), "embedding_std"),
+    (lambda: ViT(**SMALL, mixer="absolute", embedding_std=float("nan")), "embedding_std"),
+    (lambda: ViT(**SMALL, mixer="rotary", embedding_trains=True), "embedding_trains"),
+    (lambda: ViT(**SMALL, mixer="absolute", embedding_trains="yes"), "embedding_trains"),
     (lambda: ViT(**SMALL, mixer="absolute", embedding="random"), "embedding"),
     (lambda: ViT(**{**SMALL, "dim": 15, "heads": 3}, **ADDED), "dim"),
     (lambda: sinusoids(torch.zeros(2, 2), 2), "dim")])

@@ -5,7 +5,7 @@ Source: the Translution paper, section 4.1 and Table 1; chapter "What it costs".
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import inf, prod
 
 import torch
 from einops import rearrange
@@ -54,6 +54,8 @@ class ViTConfig:
     window: int | None = None
     embedding: str = "learned"
     bucket_distance: int | None = None
+    embedding_std: int | float = 1.0
+    embedding_trains: bool | None = None
 
     @property
     def image(self) -> tuple[int, int, int]:
@@ -116,14 +118,16 @@ class ViT(nn.Module):
         window: a patch attends to no patch more than so many rows or columns away; CLS is never masked.
         embedding: the embedding of places, where there is one: "learned", or "sinusoidal" (fixed, CLS at zero).
         bucket_distance: from here on all distances share the last bucket; by default the longest side in patches.
+        embedding_std: the deviation with which a learned embedding starts; many vision transformers take 0.02.
+        embedding_trains: whether the embedding is trained, wherever it starts; by default a learned one is.
         options: options of the mixers by their names, for a hybrid stack: {"riemann": {"form": "inner"}}.
         flat: further options of the mixer, such as ``relative_dim=8``.
 
     Raises:
         ValueError: sizes that do not fit, an unknown mixer, pool, encoding or embedding, sinusoids where no embedding
-            is added, offsets to clip where relations are pairs, offsets to clip and to put in buckets, a rule for
-            buckets where there are none, a place for CLS where there is none, options that no layer knows or that
-            two different layers of a hybrid stack share.
+            is added, a start or a training of an embedding that cannot have it, offsets to clip where relations are
+            pairs, offsets to clip and to put in buckets, a rule for buckets where there are none, a place for CLS
+            where there is none, options that no layer knows or that two different layers of a hybrid stack share.
 
     Label: thm-equivariance-patches, thm-static-last, thm-preprint-last, thm-preprint-blind, thm-performers-bag,
     thm-cifar-symmetry.
@@ -134,6 +138,7 @@ class ViT(nn.Module):
                  pool: str = "cls", absolute: bool | None = None, encoding: str = "relative", checkpoint: bool = False,
                  clip_offsets: int | None = None, bucket_offsets: int | None = None, bucket_by: str = "axis",
                  window: int | None = None, embedding: str = "learned", bucket_distance: int | None = None,
+                 embedding_std: int | float = 1.0, embedding_trains: bool | None = None,
                  options: Mapping[str, Mapping] | None = None, **flat) -> None:
         super().__init__()
         check_sizes(channels=channels, classes=classes, depth=depth)
@@ -153,9 +158,10 @@ class ViT(nn.Module):
         absolute = bool(ABSOLUTE.keys() & set(names)) if absolute is None else absolute
         if embedding != "learned" and not absolute:
             raise ValueError(f"embedding must be 'learned' where no embedding is added, got {embedding!r}")
+        _check_start(embedding_std, embedding_trains, drawn=absolute and embedding == "learned", added=absolute)
         self.config = ViTConfig(image_size, patch_size, channels, classes, dim, depth, heads, ff, names, pool,
                                 absolute, encoding, options, checkpoint, clip_offsets, bucket_offsets, bucket_by,
-                                window, embedding, bucket_distance)
+                                window, embedding, bucket_distance, embedding_std, embedding_trains)
         if bucket_offsets is not None and bucket_distance is None:      # kept, so that a larger copy means the same
             self.config = replace(self.config, bucket_distance=max(*self.config.grid, bucket_offsets // 2 + 1))
         self.relations = self.config.relations()
@@ -168,14 +174,20 @@ class ViT(nn.Module):
         self.norm, self.head = nn.LayerNorm(dim), nn.Linear(dim, classes)
 
     def _add_embedding(self) -> None:
-        """Set ``position``: None, a parameter, or a fixed table, zero for CLS."""
+        """Set ``position``: None, a parameter, or fixed sinusoids. These are zero for CLS."""
         c = self.config
-        if c.embedding == "sinusoidal":
-            table = sinusoids(grid(c.grid).double(), c.dim)
-            table = nn.functional.pad(table, (0, 0, int(c.pool == "cls"), 0))
-            self.register_buffer("position", table.to(torch.get_default_dtype()), persistent=False)
+        if not c.absolute:
+            self.position = None
+        elif c.embedding == "learned":
+            table = c.embedding_std * torch.randn(c.tokens, c.dim)
+            self.position = nn.Parameter(table, requires_grad=c.embedding_trains is not False)
         else:
-            self.position = nn.Parameter(torch.randn(c.tokens, c.dim)) if c.absolute else None
+            table = sinusoids(grid(c.grid).double(), c.dim)
+            table = nn.functional.pad(table, (0, 0, int(c.pool == "cls"), 0)).to(torch.get_default_dtype())
+            if c.embedding_trains:
+                self.position = nn.Parameter(table)
+            else:
+                self.register_buffer("position", table, persistent=False)
 
     @classmethod
     def named(cls, name: str, *, mixer: str | Sequence[str] = "translution", image_size: int | Sequence[int] = 224,
@@ -193,8 +205,8 @@ class ViT(nn.Module):
         """Return a copy for images of another size, in patches of the same, with all that this model has learnt.
 
         What it knows by offset or place stays, and so does CLS. A new offset or place starts with the parameters of
-        the nearest one that is known; sinusoids go on. An image that is cut off at its right and lower side is read
-        by the smaller copy as this model reads it with the missing patches masked.
+        the nearest one that is known; fixed sinusoids go on. An image that is cut off at its right and lower side is
+        read by the smaller copy as this model reads it with the missing patches masked.
 
         Raises:
             ValueError: sizes that do not fit, relations that are pairs of tokens: they know no offset and no place.
@@ -202,7 +214,7 @@ class ViT(nn.Module):
         if self.config.encoding == "pairs":
             raise ValueError('encoding must not be "pairs" for a model that is resized: they know no offset')
         other = resized(self, image_size=image_size)
-        if self.config.embedding == "sinusoidal":
+        if self.config.embedding == "sinusoidal" and not self.config.embedding_trains:
             other._add_embedding()
             other.position = other.position.to(self.position)
         return other
@@ -270,3 +282,15 @@ def _check_sharing(encoding: str, **rules: int | None) -> None:
         raise ValueError(f'{name} must be None where encoding is "pairs", got {rule}')
     if {"clip_offsets", "bucket_offsets"} <= given.keys():
         raise ValueError(f"bucket_offsets must be None where offsets are clipped, got {given['bucket_offsets']}")
+
+
+def _check_start(std: int | float, trains: bool | None, drawn: bool, added: bool) -> None:
+    """Refuse a start or a training that the embedding cannot have."""
+    if isinstance(std, bool) or not isinstance(std, (int, float)) or not 0 <= std < inf:
+        raise ValueError(f"embedding_std must be a number ≥ 0, got {std!r}")
+    if std != 1 and not drawn:
+        raise ValueError(f"embedding_std must be 1.0 where no learned embedding is added, got {std}")
+    if trains is not None:
+        check_flag("embedding_trains", trains)
+        if not added:
+            raise ValueError(f"embedding_trains must be None where no embedding is added, got {trains}")
