@@ -4,7 +4,10 @@ import os
 import random
 import signal
 import sys
+from collections import Counter
+from functools import wraps
 from importlib.util import cache_from_source
+from inspect import isfunction
 from pathlib import Path
 
 os.environ.setdefault("MPLBACKEND", "agg")
@@ -18,7 +21,7 @@ os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else 
 import jaxtyping
 import pytest
 from hypothesis import HealthCheck, settings
-from jaxtyping import _import_hook
+from jaxtyping import _decorator, _import_hook
 
 CHECKED = {name for finder in sys.meta_path for name in getattr(finder, "modules", ())}   # by --jaxtyping-packages
 renamed = _import_hook._optimized_cache_from_source
@@ -34,6 +37,30 @@ def bytecode(typechecker, /, path):
 
 
 _import_hook._optimized_cache_from_source = bytecode
+
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+FIRST = sys.maxsize if NIGHTLY else 4   # calls of each function that are checked in each test
+calls: Counter = Counter()
+jaxtyped = _decorator.jaxtyped
+
+
+def first_calls(fn=_decorator._sentinel, *, typechecker=_decorator._sentinel):
+    """As `jaxtyped`, but for a function's first calls in a test: to check all takes a third of the time."""
+    checked = jaxtyped(fn, typechecker=typechecker)
+    if not isfunction(fn):   # a class, a property: jaxtyping comes back here for the functions in it
+        return checked
+
+    @wraps(fn)
+    def call(*args, **kwargs):
+        if jaxtyping.config.jaxtyping_disable or calls[fn] >= FIRST:
+            return fn(*args, **kwargs)
+        calls[fn] += 1
+        return checked(*args, **kwargs)
+
+    return call
+
+
+jaxtyping.jaxtyped = _decorator.jaxtyped = first_calls
 
 settings.register_profile(
     "book",
@@ -53,6 +80,7 @@ def reproducible():
     """Start every test from the same random state and leave the default dtype as it was."""
     dtype = torch.get_default_dtype()
     torch.manual_seed(0)
+    calls.clear()
     yield
     torch.set_default_dtype(dtype)
 
