@@ -7,6 +7,7 @@ and not the first one, so that the state of the optimizer is there. Gradients do
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -114,7 +115,7 @@ def memory(model: Config | nn.Module, batch: int, dtype: str = "float32", optimi
     given, stem, _, read_out, numbers = found[config.mixer[0]]
     total = numbers.around + sum(found[name][4].inside for name in config.mixer)
     together = device == "cuda" if foreach is None else foreach
-    sizes = [total] if together else [size for *_, numbers in found.values() for size in numbers.sizes]
+    sizes = (total,) if together else tuple(size for *_, numbers in found.values() for size in numbers.sizes)
     weights, state, temporaries = of_the_optimizer(total, sizes, getattr(torch, dtype), optimizer, together)
     again = config.checkpoint if checkpoint is None else checkpoint
     moments = [*through([stem, *(found[name][2] for name in config.mixer), read_out], again),
@@ -301,7 +302,8 @@ class _Passing(torch.autograd.Function):
         return gradient.contiguous(), None      # that of a sum has no memory of its own before
 
 
-def of_the_optimizer(total: int, sizes: list[int], dtype: torch.dtype, optimizer: str,
+@cache
+def of_the_optimizer(total: int, sizes: tuple[int, ...], dtype: torch.dtype, optimizer: str,
                      foreach: bool) -> tuple[int, int, int]:
     """Return the bytes of so many parameters, of an optimizer's state for them, and of what it makes and frees.
 
