@@ -34,7 +34,7 @@ def html(number: Callable[[str], str], path: Path = FILE) -> str:
         shown = letter + "{\\bullet}" if letter.endswith("_") else letter
         head = f'<td rowspan="{len(meanings)}"><span class="math">\\({escape(shown)}\\)</span></td>'
         for meaning, places in meanings.items():
-            where = "all" if places == "all" else ", ".join(filter(None, map(number, places)))
+            where = "all" if places == "all" else ", ".join(sorted(filter(None, map(number, places)), key=int))
             rows += f"\n<tr>{head}<td>{escape(meaning)}</td><td>{escape(where)}</td></tr>"
             head = ""
     head = "".join(f'<th scope="col">{name}</th>' for name in ("letter", "meaning", "chapters"))

@@ -26,7 +26,7 @@ ALT = (
     "matrices: 9, 3 and 75 of size C by C; for LoR-Translution 3 of them, 4 thin factors and 75 small cores."
 )
 NOTE = (
-    "Sizes of one layer without its output projection: n tokens, "
+    "Sizes of one layer without its output projection: N tokens, "
     f"C\u00a0=\u00a0{CHANNELS} channels, R\u00a0=\u00a0{RANK}.",
     "The squares below the tables are its matrices, drawn to scale.",
 )
@@ -106,15 +106,15 @@ def _cards() -> list[str]:
     by_content, small = ["by content", "and offset"], ["one map for all", "+ a small one", "by the offset"]
     return [
         _card(0, _table(lambda d: _cell(d) if d in NEAR else _dot()), ["fully, if near"], ["by the offset"],
-              _block(0, 0, MATRIX, NEAR), "9 C²", 9 * square, "≤ 9 n C²"),
+              _block(0, 0, MATRIX, NEAR), "9 C²", 9 * square, "≤ 9 N C²"),
         _card(1, _table(lambda d: _cell(None)), ["by content"], ["one map for all"],
-              shared, "3 C²", 3 * square, "3 n C² + 2 n² C"),
+              shared, "3 C²", 3 * square, "3 N C² + 2 N² C"),
         _card(2, _table(_cell), by_content, ["by the offset"],
               [s for k in range(3) for s in _block(56.0 * k, 0, MATRIX, OFFSETS)],
-              f"3·{count} C²", 3 * count * square, "3 n² C² + 2 n² C"),
+              f"3·{count} C²", 3 * count * square, "3 N² C² + 2 N² C"),
         _card(3, _table(lambda d: _cell(None, 0.45) + _cell(d, inset=3.0)), by_content, small,
               shared + _factors(44.0), f"3 C² + 4 C R + 3·{count} R²",
-              3 * square + 4 * CHANNELS * RANK + 3 * count * RANK**2, "3 n C² + 3 n² R² + …"),
+              3 * square + 4 * CHANNELS * RANK + 3 * count * RANK**2, "3 N C² + 3 N² R² + …"),
     ]  # fmt: skip
 
 
