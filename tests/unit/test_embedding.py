@@ -68,6 +68,17 @@ def test_an_embedding_trains_where_it_should(embedding, trains):
         assert torch.equal(other.position, model.position) and other.position.requires_grad == trains
 
 
+@pytest.mark.parametrize("more", [{}, {"embedding_std": 0.02}, ADDED, {**ADDED, "embedding_trains": True}])
+def test_its_memory_is_counted_where_there_are_no_numbers(more):
+    table = 17 * 16
+    with torch.device("meta"):
+        model = ViT(**SMALL, **{"mixer": "absolute", **more})
+    trained = isinstance(model.position, torch.nn.Parameter)
+    without = ViT(**SMALL, mixer="self-attention")
+    assert cost.parameters(model) - cost.parameters(without) == table * trained
+    assert cost.memory(model, 2).gradients - cost.memory(without, 2).gradients in {0, 4 * table * trained}
+
+
 @pytest.mark.parametrize(("call", "word"), [
     (lambda: ViT(**SMALL, mixer="rotary", embedding="sinusoidal"), "embedding"),
     (lambda: ViT(**SMALL, mixer="rotary", embedding_std=0.02), "embedding_std"),

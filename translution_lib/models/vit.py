@@ -185,7 +185,8 @@ class ViT(nn.Module):
             table = sinusoids(grid(c.grid).double(), c.dim)
             table = nn.functional.pad(table, (0, 0, int(c.pool == "cls"), 0)).to(torch.get_default_dtype())
             if c.embedding_trains:
-                self.position = nn.Parameter(table)
+                self.position = nn.Parameter(torch.empty(c.tokens, c.dim))  # on the device of the other parameters
+                self.position.data.copy_(table)
             else:
                 self.register_buffer("position", table, persistent=False)
 
