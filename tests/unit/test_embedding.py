@@ -90,6 +90,6 @@ def test_its_memory_is_counted_where_there_are_no_numbers(more):
     (lambda: ViT(**SMALL, mixer="absolute", embedding="random"), "embedding"),
     (lambda: ViT(**{**SMALL, "dim": 15, "heads": 3}, **ADDED), "dim"),
     (lambda: sinusoids(torch.zeros(2, 2), 2), "dim")])
-def test_errors_name_the_argument(call, word):
+def test_errors_name_the_argument(plain_types, call, word):
     with pytest.raises(ValueError, match=word):
         call()
