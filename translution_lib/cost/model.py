@@ -44,7 +44,7 @@ def parameters(model: Config | nn.Module) -> int:
     config = config_of(model)
     c, f = config.dim, config.ff
     block = 2 * c + (2 * c + c * f + f + f * c + c)             # norm before the mixer; norm and two linear maps after
-    fixed = isinstance(config, ViTConfig) and config.embedding != "learned" and not config.embedding_trains
+    fixed = isinstance(config, ViTConfig) and config.fixed
     around = (config.absolute and not fixed) * config.tokens * c
     if isinstance(config, ViTConfig):
         p = prod(config.patch)

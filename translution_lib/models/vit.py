@@ -58,6 +58,11 @@ class ViTConfig:
     embedding_trains: bool | None = None
 
     @property
+    def fixed(self) -> bool:
+        """Whether the embedding is no parameter: sinusoids that stay as they are."""
+        return self.absolute and self.embedding == "sinusoidal" and not self.embedding_trains
+
+    @property
     def image(self) -> tuple[int, int, int]:
         """The shape of an image: channels, rows and columns of pixels."""
         return self.channels, *two("image_size", self.image_size)
@@ -184,11 +189,11 @@ class ViT(nn.Module):
         else:
             table = sinusoids(grid(c.grid).double(), c.dim)
             table = nn.functional.pad(table, (0, 0, int(c.pool == "cls"), 0)).to(torch.get_default_dtype())
-            if c.embedding_trains:
+            if c.fixed:
+                self.register_buffer("position", table, persistent=False)
+            else:
                 self.position = nn.Parameter(torch.empty(c.tokens, c.dim))  # on the device of the other parameters
                 self.position.data.copy_(table)
-            else:
-                self.register_buffer("position", table, persistent=False)
 
     @classmethod
     def named(cls, name: str, *, mixer: str | Sequence[str] = "translution", image_size: int | Sequence[int] = 224,
@@ -215,7 +220,7 @@ class ViT(nn.Module):
         if self.config.encoding == "pairs":
             raise ValueError('encoding must not be "pairs" for a model that is resized: they know no offset')
         other = resized(self, image_size=image_size)
-        if self.config.embedding == "sinusoidal" and not self.config.embedding_trains:
+        if self.config.fixed:
             other._add_embedding()
             other.position = other.position.to(self.position)
         return other
