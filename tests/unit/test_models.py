@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from translution_lib import GPT, MIXERS, Attention, Translution, ViT, backend, cost, offsets
+from translution_lib.models.blocks import without_numbers
 
 SMALL = {"image_size": 6, "patch_size": 3, "channels": 2, "classes": 5, "dim": 8, "depth": 2, "heads": 2, "ff": 12}
 TEXT = {"vocabulary": 11, "context": 6, "dim": 8, "depth": 2, "heads": 2, "ff": 12}
@@ -44,6 +45,28 @@ def test_gpt_runs_is_causal_and_reads_prefixes(mixer):
     changed[:, 4] = (changed[:, 4] + 1) % 11
     torch.testing.assert_close(model(changed)[:, :4], logits[:, :4])
     assert not torch.allclose(model(changed)[:, 4], logits[:, 4])
+
+
+@pytest.mark.parametrize("mixer", sorted(set(MIXERS) - {"convolution"}))
+@pytest.mark.parametrize("make, sizes", [(ViT, SMALL), (GPT, TEXT)])
+def test_a_model_without_numbers_has_the_same_sizes_and_draws_nothing(make, sizes, mixer):
+    made, before = make(**sizes, mixer=mixer), torch.get_rng_state()
+    with without_numbers():
+        empty = make(**sizes, mixer=mixer)
+    assert torch.equal(torch.get_rng_state(), before)
+    told = [{name: (p.shape, p.dtype, p.requires_grad)
+             for name, p in (*model.named_parameters(), *model.named_buffers())} for model in (made, empty)]
+    assert told[0] == told[1] and all(p.is_meta for p in empty.parameters())
+
+
+def test_numbers_on_other_devices_are_drawn_and_scaled_without_numbers_too():
+    with without_numbers():
+        kept = torch.full((3,), 2.0, device="cpu")
+        assert (0.5 * kept).tolist() == [1.0] * 3 and kept.zero_().tolist() == [0.0] * 3
+        drawn = torch.randn(3, device="cpu", generator=torch.Generator().manual_seed(0))
+        counts = torch.ones(3, dtype=torch.long)
+        assert (0.5 * counts).dtype == torch.float32 and torch.randn(2, 3).is_meta
+    assert torch.equal(drawn, torch.randn(3, generator=torch.Generator().manual_seed(0)))
 
 
 def test_convolution_models():

@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 from translution_lib.backends.switch import as_now
@@ -141,10 +142,25 @@ def arguments(config: Any) -> dict[str, Any]:
     return {**own.pop("options"), **own}
 
 
+class _NothingToDraw(TorchFunctionMode):
+    """Drawing, filling and scaling do nothing: without numbers these are most of the time that building takes."""
+
+    FILLS = {nn.init.kaiming_uniform_, nn.init.kaiming_normal_, nn.init.uniform_, nn.init.normal_, nn.init.constant_,
+             Tensor.uniform_, Tensor.normal_, Tensor.fill_, Tensor.zero_}
+    SCALES = {Tensor.mul, Tensor.__mul__, Tensor.__rmul__}
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.randn and not kwargs:
+            return torch.empty(*args)
+        given = (*args, *(kwargs or {}).values())
+        scaled = func in self.SCALES and isinstance(given[1], float) and given[0].is_floating_point()
+        return given[0] if (func in self.FILLS or scaled) and given[0].is_meta else func(*args, **(kwargs or {}))
+
+
 @contextmanager
 def without_numbers() -> Iterator[None]:
     """Within this context modules are built on the meta device, and torch's random numbers stay where they are."""
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+    with torch.random.fork_rng(devices=[]), torch.device("meta"), _NothingToDraw():
         yield
 
 

@@ -94,7 +94,7 @@ class Transport(Encoding):
 
     def _add_parameters(self, longest: int) -> None:
         d, h, a = self.head_dim, self.heads, self._places.shape[1]
-        maps.log_scale(torch.zeros(1), self.alpha)                                      # refuses a wrong α at once
+        maps.log_scale(torch.zeros(1, device="cpu"), self.alpha)                        # refuses a wrong α at once
         sizes = {"scalar": (h, a), "pairs": (h, d // 2), "diagonal": (h, d), "general": (h, d)}
         self.scale = nn.Parameter(torch.zeros(sizes[self.metric])) if self.metric else None
         widest = math.log(longest / 2)
