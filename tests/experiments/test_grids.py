@@ -75,7 +75,7 @@ SEEDS = {**dict.fromkeys((
     "longer-encodings-eight", "preprint-eight", "preprint-eight-moving", "preprint-eight-still",
     "static-dynamic-window", "static-dynamic-clip", "wider-digits-eight", "riemannformer-paired",
     "riemannformer-coarse-paired", "photographs", "photographs-coarse",
-    "photographs-more", "photographs-starts", "photographs-starts-coarse"), 8),
+    "photographs-more", "photographs-starts", "photographs-starts-coarse", "preprint-width-one"), 8),
     "performers-shifts-paired": 5, "static-dynamic-wide": 4}
 """Seeds of a grid's small runs, where they are not three."""
 
